@@ -115,7 +115,7 @@ def analyze_study(
         pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
     )
     next_round = plan(pooled.study, verdicts, rules)
-    sized = planning_budget.sized(pooled.study, next_round)
+    sized = planning_budget.with_trial_numbers(pooled.study, next_round)
     if limit is not None:
         sized = planning_budget.within(pooled.study, sized, limit)
     if next_round.new_scores:

@@ -48,6 +48,16 @@ log(end="FINISHED")
 """
 
 
+class Notices:
+    """Stands for the notifier of a launch, and keeps the events of its notices."""
+
+    def __init__(self):
+        self.events = set()
+
+    def send(self, notice):
+        self.events.add(notice.event)
+
+
 def guarded_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, *, stop_doomed=True, **more):
     guard = GuardedStudy("e", locate(uri), spec, interval_s=0.1)
     return make_plan(project, spec, uri, engine, guard=guard, stop_doomed=stop_doomed, **more)

@@ -8,7 +8,7 @@ import numpy as np
 from studies import make_study
 
 from advisor.engine.registry import load_rules
-from advisor.model.change import Change, RunPlan
+from advisor.model.change import Change, RunPlan, SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import dump, loads
@@ -25,6 +25,19 @@ SPACE = {
 }
 RULES = load_rules(settings={})
 QUIET = tuple(Verdict(rule=r, status="quiet") for r in ("space-boundary", "space-undersampled"))
+
+
+STEPS = SetField(field="max_train_steps", value=900, why="still improving")
+
+
+def few(count: int = 6) -> Study:
+    """A study of two hyperparameters and few trials."""
+    params = [{"lr": 10.0 ** -(i + 1), "dropout": 0.1 * i} for i in range(count)]
+    return make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(count)]})
+
+
+def wider(low: float = 1e-6, high: float = 1.0, parameter: str = "lr") -> SetRange:
+    return SetRange(parameter=parameter, low=low, high=high, scale="log", why="because")
 
 
 def bowl(count: int = 60, centre: float = 0.5, seed: int = 0, spread: float = 1.0, **spec: Any) -> Study:

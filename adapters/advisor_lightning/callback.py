@@ -31,13 +31,13 @@ class TuningCallback(FrameworkCallback, Callback):
     | evaluations | metrics logged in validation, and by epoch in training, at the step of Lightning's loggers |
     | params | the module's `hparams`: numbers, texts and lists of them, nested ones as `optimizer/lr` |
     | `advisor.max_train_steps`, `advisor.seed`, ... | the trainer, `seed_everything` |
-    | `advisor.checkpoints` | the checkpoints of every `ModelCheckpoint`, and its choice |
+    | `advisor.checkpoints` | the checkpoints of every `ModelCheckpoint`, and the best one by its criterion |
     | `train/data_wait_s` | the trainer's profiler |
 
     If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless `run_id` or
     another `tracking_uri` is set. A second `fit` of the same trainer continues the same run. A training resumed from a checkpoint
-    starts a new run, unless `run_id` is set. With `guard="stop"`, a training that cannot become the best of its study ends after a
-    validation (`TuningLogger.should_stop`).
+    starts a new run, unless `run_id` is set. With `guard="stop"`, a training that cannot become the best of its study is ended
+    after a validation (`TuningLogger.should_stop`).
     """
 
     _last_trainer: Trainer | None = None
@@ -45,7 +45,7 @@ class TuningCallback(FrameworkCallback, Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return  # Lightning disables its own loggers too
+            return  # Lightning also disables its loggers in such trainers
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so nothing is recorded")
             return
@@ -119,7 +119,7 @@ class TuningCallback(FrameworkCallback, Callback):
     def _restart_clock_after_pause(self) -> None:
         if self._is_paused and self._log is not None:
             self._is_paused = False
-            self._log.evaluate({})  # exclude the time since the last step: it was not training
+            self._log.evaluate({})  # exclude the time since the last step, which was no training
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
@@ -176,7 +176,7 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Remember the current step. The checkpoint's path becomes known later, when its file is written."""
+        """Record the current step. The checkpoint's path becomes known later, when the file is written."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True

@@ -9,9 +9,9 @@ import torch
 
 
 class FreshMetrics:
-    """Finds the new values in `trainer.callback_metrics`. Lightning also keeps the old values of other metrics there.
+    """Finds the new values in `trainer.callback_metrics`, which also contains old values of other metrics.
 
-    A value is new if its memory address is new. So no value has to be read from the device.
+    A value is new if its memory address is new, so that no value has to be read from the device.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class FreshMetrics:
         self._seen = dict(metrics)
 
     def take_new(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the new metrics and mark them as old. If a loss is logged by step and by epoch, return only the epoch's."""
+        """Return the new metrics and mark them as old. If a loss is logged by step and by epoch, return only the epoch's value."""
         new = {name: value for name, value in metrics.items() if not _is_same_value(value, self._seen.get(name))}
         self.mark_all_old(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}

@@ -4,5 +4,5 @@
       appends to memory    `recorder`         `spool`                `shipper`         `store`
 
 An adapter holds a `recorder.Recorder`. The shipper that the recorder starts (`shipper_process`) also serves the next run.
-The training process uses only the standard library and small packages: the shipper alone imports MLflow.
+The training process uses only the standard library and small packages; only the shipper imports MLflow.
 """

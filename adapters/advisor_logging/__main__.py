@@ -9,7 +9,7 @@ from advisor_logging.sync import NotDelivered, deliver, find_spools, inspect_spo
 
 
 def main() -> None:
-    """Deliver the spools. Exit with status 0 if all were delivered; else with 1 and one line per problem on standard error."""
+    """Deliver the spools. Exit status 0: all were delivered; 1: some were not, with one line each on standard error."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m advisor_logging SPOOL...")
     try:

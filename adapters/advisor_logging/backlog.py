@@ -10,7 +10,7 @@ from typing import NamedTuple
 from advisor_logging.spool import SpoolWriter
 
 MAX_BACKLOG_BYTES = 64 << 20
-"""Maximum bytes of the frames in memory. The points of further frames are lost."""
+"""Maximum bytes of waiting frames in memory. Points of frames beyond this limit are lost."""
 WRITE_RETRY_S = 0.5
 """Minimum seconds between attempts to write the waiting frames."""
 
@@ -39,7 +39,7 @@ class Backlog:
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame that holds `points` points. Return whether it is on disk. A critical frame may overtake waiting frames."""
+        """Write a frame that holds `points` points. Return whether it is on disk. A critical frame may precede waiting ones."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:

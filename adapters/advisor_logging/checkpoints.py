@@ -1,4 +1,4 @@
-"""Keeps the N best checkpoints of a training, and its last one.
+"""Keeps the N best checkpoints and the last checkpoint of a training.
 
 A run's folder contains a file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for unfinished writes and
 deletions. After a crash at any moment, all listed checkpoints are complete.
@@ -23,7 +23,7 @@ _PARTIAL_FOLDER = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSet:
-    """The checkpoints that a run keeps at one moment."""
+    """The checkpoints that a run keeps at a given time."""
 
     best: tuple[Checkpoint, ...] = ()
     """The best checkpoints, best first; equal values are ordered by step."""
@@ -38,9 +38,8 @@ class CheckpointSet:
 class Checkpoints:
     """Keeps the `keep` checkpoints with the best objective and the last one in `folder`. If `keep` is 0, it keeps none.
 
-    Checkpoints in the list of an earlier process compete too. If someone deletes a checkpoint, its entry is dropped. Files that are
-    not in the list are ignored.
-    While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
+    Checkpoints listed by an earlier process also compete. The entry of a checkpoint that someone deleted is dropped. Files that are
+    not listed are ignored. While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Checkpoints:
         """Read the list in `folder` if it exists. The folder is only created with the first checkpoint.
 
         about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
-        resumes: whether the training resumes from the last checkpoint.
+        resumes: whether the training can resume from the last checkpoint.
         """
         self.folder, self.keep, self.about, self._suffix, self.resumes = folder, keep, about, suffix, resumes
         self._sign = 1.0 if about.direction == "minimize" else -1.0
@@ -129,7 +128,7 @@ class Checkpoints:
             manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS`. If it is too long for a tag, it omits the worst of them."""
+        """Return the value of `contract.TAG_CHECKPOINTS`. The worst checkpoints are omitted if the text is too long for a tag."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
         while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
@@ -152,7 +151,7 @@ class Checkpoints:
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _free_name(self, step: int, folder: Path) -> Path:
-        """Return an unused file name: a step can be evaluated twice, and a listed file must not be replaced."""
+        """Return an unused file name, because a step can be evaluated twice and a listed file must not be replaced."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1

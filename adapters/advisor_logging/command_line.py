@@ -1,4 +1,4 @@
-"""Reads the command line of the training process, so that the run records how to repeat it."""
+"""Reads the command line of the training process, so that the run records how to repeat the training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shell_command() -> str:
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None
         )
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    # A multiprocessing child has no command line of its own, but `sys.argv` holds the parent's arguments.
+    # In a multiprocessing child, which has no useful command line, `sys.argv` holds the parent's arguments.
     if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
         return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
     arguments = redact_arguments(sys.orig_argv)

@@ -2,10 +2,10 @@
 
 If the quota is exceeded, data is deleted in this order:
 
-1. Data that the store already has, oldest first. The run loses nothing: only the sidecar starts at a later step, which its tag
-   states.
-2. Steps that the store lacks because it is unreachable. When they fill half of the quota, only every second new row is kept. When
-   they fill half of the remainder, every fourth row is kept, and so on. The curve becomes coarser but covers the whole training.
+1. Data that the store already has, oldest first. The run loses nothing, except that the sidecar starts at a later step, which the
+sidecar's tag states. 2. Steps that an unreachable store lacks. When these steps fill half of the quota, only every second new row
+is kept. When they fill half of the remainder, only every fourth row is kept, and so on. The curve becomes coarser but covers the
+whole training.
    The tag `advisor.lost_points` counts the dropped points.
 3. Evaluations, if the quota is exhausted. Tags and the end of the run are always written.
 """
@@ -20,7 +20,7 @@ from advisor_logging.spool import SEGMENT_BYTES, drop_part, list_parts
 QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum interval in steps between kept rows. If even such rows need too much space, all further rows are dropped."""
+"""Maximum interval in steps between kept rows. If rows at this interval need too much space, all further rows are dropped."""
 
 
 def read_quota_bytes() -> int:
@@ -46,7 +46,7 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment. It is a small part of the quota, because a segment can only be dropped as a whole."""
+        """Maximum bytes of a segment: a small part of the quota, because a segment can only be dropped as a whole."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
@@ -57,7 +57,7 @@ class DiskQuota:
             self._free_space()
 
     def row_interval(self) -> int:
-        """Return the interval in steps at which rows are kept; 0 if there is no room for further steps."""
+        """Return the interval in steps between kept rows; 0 if no further steps fit."""
         free = self._limit - self._waiting - self._uncounted
         every = 1
         while free < self._limit // (2 * every):

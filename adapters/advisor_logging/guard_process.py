@@ -1,7 +1,7 @@
-"""Judges one run while it trains: a process of `advisor guard` writes its verdicts into a file, which the writer thread reads.
+"""Judges one run while it trains: a process of `advisor guard` writes verdicts into a file, which the writer thread reads.
 
-The process is separate and has a low priority, so that a training step pays nothing for it. It judges what was delivered to the
-store. Without the store there is no verdict.
+The process is separate and has a low priority, so that it does not slow down training steps. It judges the points that the store
+has; there is no verdict while the store is unreachable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 
 class Guard:
-    """The guard of one run. The writer thread calls `look`; it starts the process as soon as there is something to judge."""
+    """The guard of one run. The writer thread calls `look`, which starts the process once the objective has a value."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Guard:
         self._ended = False
 
     def look(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        """Start the process, or pass on a new verdict. status: the shipper's `status.json`, which names the run once it is open."""
+        """Start the process, or pass on a new verdict. status: the shipper's `status.json`, with the run's id once known."""
         if self._ended:
             return
         if self._process is None:
@@ -86,7 +86,7 @@ class GuardProcess(HelperProcess):
         super().__init__("guard_process", ShipperSettings.from_this_process(tracking_uri), {"arguments": arguments})
 
     def stop(self) -> None:
-        """End the process at once. It only reads the store."""
+        """End the process immediately, which is safe because it only reads the store."""
         self._process.terminate()
         try:
             self._process.wait(MAX_ENDING_S)
@@ -100,10 +100,10 @@ class GuardProcess(HelperProcess):
 
 
 def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
-    """Run the command in this process. It ends with the run or the trainer. trainer: {"tracking_uri", "arguments"}."""
+    """Run the command in this process until the run or the trainer ends. trainer: {"tracking_uri", "arguments"}."""
     if hasattr(os, "nice"):
         os.nice(10)
-    # The address is no argument: other users can read command lines, and it can contain a password.
+    # The address is no argument, because it can contain a password and other users can read command lines.
     os.environ.update({**_THREADS, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
     from advisor.cli.main import main as run_command  # a slow import, which the trainer does not need
 

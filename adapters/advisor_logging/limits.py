@@ -9,16 +9,16 @@ from advisor_logging.table import Table
 MAX_NAME_CHARS = 250
 """Maximum characters of the name of a run, tag, param or metric."""
 MAX_VALUE_CHARS = 5000
-"""Maximum characters of a tag or param that servers of all versions accept."""
+"""Maximum characters of a tag or param: the smallest limit among servers of all versions."""
 MAX_STEP = 2**53
-"""Maximum step, and maximum time in milliseconds: the spool's 64-bit floats cannot hold larger integers exactly."""
+"""Maximum step and maximum time in milliseconds, because the spool's 64-bit floats cannot hold larger integers exactly."""
 
 _REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
 """NUL, which PostgreSQL refuses, and surrogates, by which Python represents bytes that are not UTF-8."""
 
 
 def clean_text(value: object) -> str:
-    """Return any object as text, without the characters that some store refuses. It never raises."""
+    """Return any object as text, without characters that some stores refuse. Never raises."""
     try:
         text = str(value)
     except Exception:
@@ -32,7 +32,7 @@ def clean_name(value: object) -> str:
 
 
 def clean_time(time_ms: float) -> int:
-    """Return a time in milliseconds since 1970, clamped to the valid range: a wrong clock may be before 1970."""
+    """Return a time in milliseconds since 1970, clamped to the valid range, because a wrong clock may show a time before 1970."""
     return int(min(max(time_ms, 0), MAX_STEP))
 
 

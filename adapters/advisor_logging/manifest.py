@@ -1,4 +1,4 @@
-"""Writes `checkpoints.json`, the list of a run's checkpoints, atomically, and validates it when reading."""
+"""Writes `checkpoints.json`, the list of a run's checkpoints, atomically, and validates the list on reading."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Checkpoint:
     """A checkpoint on disk, as listed in `checkpoints.json`."""
 
     step: int
-    """Number of the last optimizer step before the checkpoint. Steps count from 0."""
+    """Number of the last optimizer step before the checkpoint, counted from 0."""
     steps_made: int
     """Number of the first step of a training that resumes from the checkpoint."""
     value: float | None
-    """Value of the objective at the checkpoint; None if it was not evaluated."""
+    """Value of the objective at the checkpoint; None if the objective was not evaluated."""
     path: Path
     """Path of the checkpoint: a file, or a folder if the user's `save` creates one."""
 
@@ -40,7 +40,7 @@ class RunInfo:
     run_id: str | None = None
     """MLflow run id; None until the run has one."""
     spool: str | None = None
-    """Identifies the run before it has an MLflow run id."""
+    """Identity of the spool, which identifies the run before it has an MLflow run id."""
     status: str | None = None
     """Final status, one of `contract.STATUSES`; None while the run is active or if it was killed."""
 
@@ -48,7 +48,7 @@ class RunInfo:
 def write_checkpoint_list(
     folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
 ) -> None:
-    """Replace the folder's list of checkpoints. If writing fails, it raises OSError and the old list remains."""
+    """Replace the folder's list of checkpoints. Raises OSError if writing fails; the old list then remains."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
@@ -81,9 +81,9 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return (existing checkpoints of the list, the last one or None). If the list is for another objective, it counts as empty.
+    """Return (listed checkpoints that exist, the last checkpoint or None). A list for another objective counts as empty.
 
-    Only file names in the format of `Checkpoints` are accepted: a forged list must not make us delete other files.
+    Only file names in the format of `Checkpoints` are accepted, so that a forged list cannot make us delete other files.
     """
     about, content = read_run_info(folder), _read_list(folder)
     listed = content.get("checkpoints")

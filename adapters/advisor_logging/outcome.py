@@ -30,7 +30,7 @@ class Outcome:
         self.best: tuple[int, float] | None = None
         """Step and value of the best evaluation; None before the first finite one."""
         self.evaluated = False
-        """Whether the objective was evaluated at least once, including evaluations with a non-finite value."""
+        """Whether the objective was evaluated at least once, even with a non-finite value."""
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:
@@ -45,7 +45,7 @@ class Outcome:
             self.best = (step, value)
 
     def add_rows(self, table: Table) -> None:
-        """Record the objective's values in the rows or, if they contain none, the last training loss."""
+        """Record the objective's values in the rows or, if there are none, the last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self.update(step, self._objective, value)
@@ -67,6 +67,6 @@ class Outcome:
 
 
 def stopped_tags(verdict: FileVerdict, step: int) -> dict[str, str]:
-    """Return the status and the reason of a training that ended because of the guard's verdict. step: the last one made."""
+    """Return the tags with status and reason of a training that the guard's verdict ended. step: number of its last step."""
     stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
     return {contract.TAG_STATUS: stop.status, contract.TAG_STOPPED: stop.tag_text()}

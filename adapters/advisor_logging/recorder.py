@@ -46,8 +46,8 @@ MAX_WAITING_ROWS = 50_000
 CLOSE_POLL_S = 0.01
 WRITER_IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
-"""Seconds for which the writer thread waits for input. `COMPLETION_IDLE_S` applies if rows wait in memory for other ranks,
-because a killed process would lose them."""
+"""Seconds for which the writer thread waits for input. `COMPLETION_IDLE_S` applies while rows wait in memory for other ranks,
+because these rows are lost if the process is killed."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
@@ -65,7 +65,7 @@ class Chunk(Protocol):
         """Return the number of rows."""
 
     def ready(self) -> bool:
-        """Return at once whether the values have arrived on the host."""
+        """Return, without waiting, whether the values have arrived on the host."""
 
     def tables(self) -> list[Table]:
         """Return the rows. The writer thread calls it once, after `ready` has returned True."""
@@ -94,7 +94,7 @@ class Recorder:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
             write_json(
                 self.folder / "run.json", describe_run(settings, self.id, self._uri)
-            )  # written last: a folder with this file counts as a spool
+            )  # written last, because a folder with this file counts as a spool
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -106,7 +106,7 @@ class Recorder:
         self._last_step = self._sampled_step = -1
         self.sampler: Sampler | None = None
         self.guard: Guard | None = None
-        """Judges the run while it trains; the writer thread looks at its verdicts."""
+        """Judges the run while it trains; the writer thread passes on the verdicts."""
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
@@ -129,7 +129,7 @@ class Recorder:
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
     def defer(self, task: Callable[[], None]) -> None:
-        """Let the writer thread call `task` after it has written everything that was queued before; after `drain`, call it now."""
+        """Let the writer thread call `task` after it has written all data queued before; after `drain`, call `task` immediately."""
         if self._thread.is_alive():
             self._queue.put(task)
         else:
@@ -159,7 +159,7 @@ class Recorder:
             self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run after `drain`. Wait at most `timeout_s` for the store. If it then still lacks data, log where the data is."""
+        """End the run after `drain`. Wait at most `timeout_s` for the store. If it still lacks data, log where the data is."""
         deadline = time.monotonic() + timeout_s
         if self.guard is not None:
             self.guard.stop()
@@ -183,7 +183,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write the backlog to disk. Its points are lost if that fails until the deadline."""
+        """Write the backlog to disk. Points that are not written by the deadline are lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
                 lost, why = self._backlog.give_up(), one_line(self._backlog.problem or "")
@@ -258,7 +258,7 @@ class Recorder:
             self._spool_table(table, chunk.windowed)
 
     def _spool_completed_rows(self, *, last: bool) -> None:
-        """Spool the rows that are complete or no longer wait for other ranks."""
+        """Spool the rows that have the other ranks' values or no longer wait for them."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
@@ -315,8 +315,7 @@ class Recorder:
             return int(DEFAULT_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second: spool the sampler's values, log problems that the shipper reports, replace an exited shipper, and look at
-        the guard's verdict."""
+        """Once a second, spool the sampler's values, log the shipper's problems, replace an exited shipper, and ask the guard."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
@@ -334,7 +333,7 @@ class Recorder:
             self.guard.look(self.folder, self._uri, self._status)
 
     def _has_shipper(self) -> bool:
-        """Return whether a shipper runs. An exited shipper is replaced, at most every ten seconds."""
+        """Return whether a shipper runs. At most every ten seconds, replace an exited shipper."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:

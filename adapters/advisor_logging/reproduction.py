@@ -58,7 +58,7 @@ def _is_dirty(root: Path) -> bool:
 
 
 def _git_diff(root: Path) -> str:
-    """Return the diff to the commit. It starts with a line about omitted files and a line about truncation, if any."""
+    """Return the diff to the commit, preceded by a line about omitted files and a line about truncation, if any."""
     new, left_out = _untracked_files(root)
     diff = redact_code(_diff_including(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -73,7 +73,7 @@ def _diff_including(root: Path, new: list[str]) -> str:
     if not new or index is None:
         return _run_git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
-        # A temporary index keeps the user's own index unchanged.
+        # A temporary index leaves the user's index unchanged.
         own = Path(folder) / "index"
         try:
             shutil.copyfile(root / index.strip(), own)
@@ -100,7 +100,7 @@ def _file_bytes(path: Path) -> float:
 
 def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | None:
     """Return the output of a git command; None if git fails, is missing or exceeds the timeout."""
-    # Optional locks are disabled: reading must not block the user's own git commands.
+    # Optional locks are disabled, so that reading does not block the user's git commands.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
@@ -115,7 +115,9 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 @lru_cache(maxsize=1)
 def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
     """Return one line per installed distribution. folders: search paths, each with its modification time (ns)."""
-    lines = {f"{d.name}=={d.version}" for d in metadata.distributions(path=[folder for folder, _ in folders]) if d.name}
+    # Each access to `metadata` parses the file again.
+    parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
+    lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"
 
 

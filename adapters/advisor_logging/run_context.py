@@ -1,8 +1,8 @@
 """MLflow plugin that adds the git commit, the command line and the seed to each run of `mlflow.start_run`.
 
 The package registers it as an entry point, so users of plain MLflow need no extra code. MLflow calls it in the training process.
-It reads a few small files, starts no process, and never raises. It does nothing if our hook is loaded. The environment variable
-ADVISOR_RUN_CONTEXT=off disables it.
+The plugin reads a few small files, starts no process, and never raises. It does nothing if our hook is loaded. The environment
+variable ADVISOR_RUN_CONTEXT=off disables it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from advisor_logging.command_line import shell_command
 from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
-"""Maximum seed that counts as set by the training: NumPy's limit. PyTorch's own default seeds are larger."""
+"""Maximum seed that counts as set by the training: NumPy's limit, which PyTorch's default seeds exceed."""
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_GIT_FILE_BYTES = 5_000_000
 """Maximum bytes to read from a file of git."""
@@ -28,7 +28,7 @@ class RunContext:
     """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, without importing MLflow."""
 
     def in_context(self) -> bool:
-        """Return whether to add the tags: False if our hook is loaded, which logs them itself, or if the plugin is disabled."""
+        """Return whether to add the tags: False if the plugin is disabled, or if our hook is loaded and logs the same tags."""
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
@@ -40,7 +40,7 @@ class RunContext:
         }
         tags: dict[str, str] = {}
         for tag, find in facts.items():
-            with suppress(Exception):  # a missing fact is better than a training that ends here
+            with suppress(Exception):  # a missing fact is better than a training that fails here
                 if value := find():
                     tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]
         return tags
@@ -53,7 +53,7 @@ def _commit_of_code() -> str | None:
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the checked-out commit of the git repository that contains `folder`; None without one. It starts no process."""
+    """Return the checked-out commit of the git repository that contains `folder`, or None. No process is started."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():

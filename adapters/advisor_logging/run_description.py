@@ -1,4 +1,4 @@
-"""Describes a run in its spool: the store, the MLflow run, and the process that trains."""
+"""Describes a run in `run.json` of its spool: the store, the MLflow run, and the training process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RunSettings:
     experiment: str | None = None
     run_name: str | None = None
     run_id: str | None = None
-    """None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new run."""
+    """MLflow run id to continue. None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new run."""
     tracking_uri: str | None = None
     spool: str | os.PathLike[str] | None = None
     begun_by: str | None = None
-    """Identity of an earlier spool whose run to continue, if the run's id never became known."""
+    """Identity of an earlier spool whose run is continued although the run's id never became known."""
 
 
 def resolve_tracking_uri(explicit: str | None) -> str:
@@ -62,7 +62,7 @@ def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, An
     if settings.run_id == NEW_RUN:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
-        run_id, ends_run = active, False  # the code that started it ends it
+        run_id, ends_run = active, False  # the code that started the run ends it
     script = clean_text(argv[0] if (argv := getattr(sys, "argv", ())) else "")
     source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")

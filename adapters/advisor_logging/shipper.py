@@ -1,8 +1,8 @@
-"""The low-priority process that delivers spools to MLflow, one after another. The trainer never waits for it and may exit first.
+"""The low-priority process that delivers spools to MLflow, one after another. The trainer may exit first.
 
 It is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock, and the
-points of a killed trainer must still arrive. After any error it restarts from the last acknowledgement. MLflow stores a point that
-is sent twice only once, because its timestamp comes from the spool.
+points of a killed trainer must still arrive. After any error, delivery restarts from the last acknowledgement. A point that is sent
+twice is stored once, because both copies have the timestamp from the spool.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
-"""Maximum seconds for which points wait until their batch is full."""
+"""Maximum seconds that points wait for a full batch."""
 MAX_LISTED_NAMES = 5
 """Maximum names of refused values in a message."""
 MAX_RETRY_S = 600.0
@@ -56,10 +56,10 @@ MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between attempts to store an artifact while the tracking server responds."""
 _MAX_SHORT_PAUSES = 4
-"""Maximum number of these pauses if the error is probably permanent, or if earlier artifacts failed and a trainer waits."""
+"""Maximum number of `_ARTIFACT_PAUSES_S` if the error is probably permanent, or if earlier artifacts failed and a trainer waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
-"""Seconds between an idle shipper's checks whether its trainer still runs (`STANDBY_POLL_S`), and for the last read after the
-trainer's exit (`LAST_POLL_S`)."""
+"""Seconds between an idle shipper's checks whether its trainer still runs (`STANDBY_POLL_S`), and of the last wait for jobs after
+the trainer's exit (`LAST_POLL_S`)."""
 
 
 class Shipper:
@@ -78,7 +78,7 @@ class Shipper:
         self._store: Store | None = None
         self._no_artifacts = False
         self._autopsies: dict[Path, int] = {}
-        """Files that are stored, and when they were written (nanoseconds since 1970)."""
+        """Stored files, with the time when each was written (nanoseconds since 1970)."""
         self._state = read_json(folder / "status.json")
         self._rewind_to_acknowledged()
 
@@ -111,7 +111,7 @@ class Shipper:
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = POLL_S  # some data arrived: the server fails at times, but is not down
+                    back_off = POLL_S  # some data arrived, so the server fails at times but is not down
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
@@ -193,7 +193,7 @@ class Shipper:
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
     def _store_artifact(self, store: Store, what: str, send: Callable[[], None]) -> None:
-        """Call `send`, again after temporary failures. A permanent one becomes a note about `what`."""
+        """Call `send`, and repeat the call after temporary failures. A permanent failure becomes a note about `what`."""
         for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
                 send()
@@ -201,14 +201,14 @@ class Shipper:
             except Exception as error:
                 store.read_tag(
                     contract.TAG_SIDECAR
-                )  # raises if the tracking server itself fails: the caller retries later
+                )  # raises if the tracking server itself fails; the caller then retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
                     self._add_note(f"{what} could not be stored ({one_line(error)})")
                     return
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether to retry storing an artifact. They end early if earlier artifacts failed and a trainer may wait."""
+        """Return whether to retry storing an artifact. Retries end early if earlier artifacts failed and a trainer may wait."""
         if not self._no_artifacts:
             return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
         return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
@@ -269,7 +269,7 @@ class Shipper:
             self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send_points(self, store: Store) -> None:
-        """Send the points. Then acknowledge everything before the first row of the open window."""
+        """Send the points. Then acknowledge all data before the first row of the open window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
@@ -332,7 +332,7 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     """
     if hasattr(os, "nice"):
         os.nice(10)
-    logging.disable()  # standard error is for the cause of an exit; problems of the store are in `status.json`
+    logging.disable()  # standard error is only for the cause of an exit; problems of the store are written to `status.json`
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(lines, jobs), daemon=True).start()
     job = _next_job(jobs, trainer)
@@ -351,7 +351,7 @@ def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None])
 
 
 def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Wait for the next job. Return None if the trainer needs no more, has exited, or has sent no job for `standby_s` seconds."""
+    """Wait for the next job. Return None if the trainer ended the jobs, has exited, or sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
         # Checked before reading, so that a job sent just before the trainer's exit is still read.
@@ -379,8 +379,8 @@ def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any
         sys.exit(2)
     try:
         if not (folder / "reproduction.json").exists():
-            # Before MLflow's slow import: the working tree may change during a long training.
-            with contextlib.suppress(Exception):  # the points matter more
+            # This precedes MLflow's slow import, because the working tree may change soon.
+            with contextlib.suppress(Exception):  # points matter more than the description of the code
                 write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)

@@ -28,7 +28,7 @@ from advisor.contract.redact import one_line
 from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
-"""Seconds for which an idle shipper waits for the next run. It uses 200 MB of memory or more."""
+"""Seconds that an idle shipper, which uses 200 MB of memory or more, waits for the next run."""
 
 # Our packages are imported first, so that later entries of the path cannot replace them.
 _BOOTSTRAP_CODE = """
@@ -44,7 +44,7 @@ from advisor_logging.{module} import main
 main(trainer, lines)
 """
 _PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
-"""Folder from which this process imported each of our packages. Helper processes import the same versions from there."""
+"""Folder from which this process imported each of our packages, so that helper processes import the same versions."""
 # Helper processes have their own retries; MLflow's seven retries would block them for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -55,15 +55,15 @@ MLFLOW_DEFAULTS = {
 }
 _FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Variables that name the current run or trial. Runs that share a shipper may differ in them."""
+"""Environment variables that name the current run or trial. Runs that share a shipper may have different values."""
 
 
 class ShipperSettings(NamedTuple):
-    """Settings that a shipper inherits when it starts. A run with different settings needs a new shipper."""
+    """Settings that a shipper inherits at its start. A run with different settings needs a new shipper."""
 
     tracking_uri: str
     environment: dict[str, str]
-    """All environment variables except `_RUN_VARIABLES`: any of them may affect the connection."""
+    """All environment variables except `_RUN_VARIABLES`, because any of them may affect the connection."""
     cwd: str
     path: list[str]
     path_last: list[str]
@@ -86,7 +86,7 @@ class _OutlivingProcess(subprocess.Popen[str]):
 
 
 class HelperProcess:
-    """A handle for one background process of ours in the process that started it."""
+    """Handle of one of our background processes, for the process that started it."""
 
     def __init__(self, module: str, settings: ShipperSettings, details: Mapping[str, object]) -> None:
         """Start `main` of a module of this package. Raises OSError if the system cannot start it.
@@ -103,7 +103,7 @@ class HelperProcess:
             start_new_session=True,  # Ctrl-C ends the training but not the delivery of its points
             env={**MLFLOW_DEFAULTS, **settings.environment, **_FORCED_VARIABLES},
         )
-        # The settings are sent over a pipe: other users can read command lines, and the address can contain a password.
+        # The settings are sent over a pipe, because the address can contain a password and other users can read command lines.
         self._send_line(
             {
                 "process": os.getpid(),
@@ -120,8 +120,7 @@ class HelperProcess:
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status or signal, and the last line of standard error; None while it runs. Not for use after it was
-        stopped."""
+        """Return exit status or signal, and the last line of standard error; None while it runs. Not for use after `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -155,7 +154,7 @@ class ShipperProcess(HelperProcess):
 
     def can_serve(self, settings: ShipperSettings) -> bool:
         """Return whether this idle shipper can serve a run with these settings."""
-        # The shipper has the SQLite file open. If the file was replaced or deleted, it would write to the old one.
+        # The shipper has the SQLite file open, and would write to the old file if that was replaced or deleted.
         same_database = self._database == _file_identity(settings.tracking_uri)
         return self.is_alive() and self._settings == settings and same_database
 
@@ -163,7 +162,7 @@ class ShipperProcess(HelperProcess):
         """Tell the shipper to deliver the remaining data, delete the delivered spool, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            # Closing the pipe is not enough: the shipper sees no end of file while a fork of the trainer has it open.
+            # Closing the pipe is not enough, because a fork of the trainer may keep the pipe open.
             self._send_line(None)
         with contextlib.suppress(OSError):
             self._process.stdin.close()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_GROUP_ROWS = 1 << 16
-"""Number of rows of a Parquet row group, which is written or read at once."""
+"""Maximum rows of a Parquet row group, the unit of reading and writing."""
 _INDEX_KEY = b"advisor.curves"
 """Key in the Parquet metadata of a part for its `PartIndex` as JSON."""
 
@@ -54,7 +54,7 @@ class PartIndex(NamedTuple):
 
     curves: list[CurveRows]
     begins: int
-    """First training step in the part; if there is none, the first step of the evaluations."""
+    """First training step in the part, or the first step of the evaluations if there is no training step."""
 
 
 class Curve(NamedTuple):
@@ -79,7 +79,7 @@ class SidecarSummary:
 def archive_segments(folder: Path, before: int) -> str | None:
     """Convert the delivered segments below number `before` to parts. Return an error message if a conversion failed, else None.
 
-    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway, because the store has its points.
+    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway, because the store has its points already.
     """
     problem = None
     for number in segment_numbers(folder):
@@ -288,7 +288,7 @@ def is_continued(run: Mapping[str, Any]) -> bool:
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """Return the file name of the sidecar. It contains the spool's identity if the run is continued and may have other sidecars."""
+    """Return the file name of the sidecar, with the spool's identity if the run is continued and may have other sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued(run):
         return name
@@ -297,7 +297,7 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
 
 
 def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the value of the sidecar tag with an entry for this sidecar. If it is too long, the oldest entries are dropped."""
+    """Return the sidecar tag's value with an entry for this sidecar. If the value is too long, the oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):

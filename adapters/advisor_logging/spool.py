@@ -1,11 +1,11 @@
-"""The spool: a run's points and events on local disk. The trainer appends to it; the shipper reads and acknowledges it.
+"""The spool: a run's points and events on local disk. The trainer appends data; the shipper reads and acknowledges the data.
 
-It is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which the
-store has everything), `status.json` (last state of the shipper) and `lock` (held by the shipper). Acknowledged segments become
+A spool is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which
+the store has all data), `status.json` (last state of the shipper) and `lock` (held by the shipper). Acknowledged segments become
 compressed parts of the run's `sidecar`. `disk_quota` limits the total size.
 
-A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame. Each write is one unbuffered call: a killed
-process loses nothing that it wrote, and a forked child has nothing to flush. A power failure may lose data.
+A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame. Each write is one unbuffered call, so a
+killed process loses no written data, and a forked child has nothing to flush. A power failure may lose data.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from typing import Any
 from advisor_logging.table import Row, Table, rows_to_tables
 
 SEGMENT_BYTES = 8 << 20
-"""Size in bytes of a segment above which a new segment begins. Only whole segments can be dropped to free space."""
+"""Bytes of a segment beyond which a new segment begins. Only whole segments can be dropped to free space."""
 RESERVE_BYTES = 256 << 10
-"""Bytes that are reserved on disk for evaluations, tags and the end of the run. They are freed when the disk is full."""
+"""Bytes reserved on disk for evaluations, tags and the end of the run, and freed when the disk is full."""
 DELIVERED_PATTERN = "*.delivered"
 """Name pattern of delivered spools whose removal has begun."""
 
@@ -84,7 +84,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """States that the store has all frames before `position`, and from there on all STEPS rows whose step is below `step`."""
+    """States that the store has all frames before `position`, and after it all STEPS rows whose step is below `step`."""
 
     position: Position = Position()
     step: int = -1
@@ -197,7 +197,7 @@ class SpoolWriter:
             raise
 
     def _truncate(self, start: int) -> None:
-        """Remove a partial frame, because readers stop there. If that fails, it is repeated before the next write."""
+        """Remove a partial frame, at which readers would stop. If removing fails, it is repeated before the next write."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -217,7 +217,7 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
     """Yield the whole frames from `position` to the end of the data written so far."""
     while True:
         following = any(number > position.segment for number in segment_numbers(folder))
-        # This is checked before reading: once the next segment exists, this one no longer grows.
+        # Check this before reading: once the next segment exists, the current segment no longer grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
@@ -297,7 +297,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return the latest acknowledgement: the position up to which the store has everything."""
+    """Return the latest acknowledgement: the position up to which the store has all data."""
     raw = read_json(folder / "acknowledged.json")
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
@@ -327,7 +327,7 @@ def list_parts(folder: Path) -> list[Part]:
 
 
 def part_path(folder: Path, segment: int, last_step: int) -> Path:
-    """Return the path of a segment's part. Its name contains the part's last step."""
+    """Return the path of a segment's part. The file name contains the part's last step."""
     return folder / f"{segment:06d}-{last_step}.part"
 
 
@@ -343,5 +343,5 @@ def record_dropped_steps(folder: Path, last_step: int) -> None:
 
 
 def last_dropped_step(folder: Path) -> int:
-    """Return the maximum step that the sidecar lacks; -1 if it lacks none."""
+    """Return the last step that the sidecar lacks; -1 if it lacks no step."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

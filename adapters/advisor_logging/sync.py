@@ -37,9 +37,9 @@ from advisor_logging.store import Store, StoredRun
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
-"""Seconds after its last point for which a spool from another machine counts as still being written, unless its run has ended."""
+"""Seconds after the last point during which another machine's spool counts as still being written, unless its run has ended."""
 MAX_FILE_BYTES = 256 << 20
-"""Maximum size of a segment or a JSON file of a spool, to protect memory. Files that trainings write are far smaller."""
+"""Maximum size of a segment or a JSON file of a spool, to protect memory; files from trainings are far smaller."""
 MAX_RETRY_S = 5.0
 """Maximum seconds for which delivery is retried if the store fails after it has answered once."""
 
@@ -66,11 +66,11 @@ class Spool:
 
 
 class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one line
-    """Reason why a spool stays undelivered, in one line."""
+    """A spool could not be delivered; the message is the reason, in one line."""
 
 
 def find_spools(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders of spools: `paths` that are spools, and spools in `paths`. Raises ValueError for a path without spools."""
+    """Return the folders of all spools among and below `paths`. Raises ValueError for a path without spools."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
@@ -91,7 +91,7 @@ def find_own_spools() -> list[Path]:
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Return whether this user owns the folder. In a shared folder, another user may have created it."""
+    """Return whether this user owns the folder, because another user may have created it in a shared folder."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -132,7 +132,7 @@ def inspect_spool(folder: Path) -> Spool:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise ValueError if the spool contains something that no training writes.
+    """Raise ValueError if the spool contains a file that no training writes.
 
     A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, which never end.
     """
@@ -145,7 +145,7 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name is not a plain name: as part of the sidecar's path, it could lead to another folder."""
+    """Raise ValueError if the spool's name is not plain, because as part of the sidecar's path it could lead to another folder."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
             raise ValueError(f"{key} is not a name")
@@ -169,7 +169,7 @@ def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) 
 
 
 def _is_running(process: Any, before_ms: int) -> bool:
-    """Return whether the process still runs. before_ms: a process that began later than this has only reused the id."""
+    """Return whether the process still runs. before_ms: time after which another process with the same id may have begun."""
     try:
         return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
     except psutil.AccessDenied:
@@ -187,10 +187,10 @@ def deliver(
 ) -> str:
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
 
-    MLflow would send the user's credentials to the address that is recorded in the spool. A spool from elsewhere is therefore only
-    delivered to a store that the user named, or with `as_recorded` to the recorded address.
+    MLflow would send the user's credentials to the address that is recorded in the spool. A spool from another place is therefore
+    delivered only to a store that the user named, or with `as_recorded` to the recorded address.
 
-    Returns one line about data that the store lacks, such as refused values; "" if it has everything.
+    Returns one line about data that the store lacks, such as refused values; "" if the store has all data.
 
     on_progress: called with the bytes delivered so far and the total bytes.
     """
@@ -224,7 +224,9 @@ def _lock_for_delivery(folder: Path) -> BaseFileLock:
     except OSError as error:
         raise NotDelivered(f"its folder is not writable ({error.strerror}): copy it first") from None
     if held is None:
-        raise NotDelivered("another process is delivering it; a training retries for 10 minutes after its end")
+        raise NotDelivered(
+            "another process is delivering it; the training's process retries for 10 minutes after the training"
+        )
     return held
 
 
@@ -260,7 +262,7 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Return whether another copy of the spool has already delivered the whole run. Raises NotDelivered if it may still do so."""
+    """Return whether another copy of the spool has delivered the whole run. Raises NotDelivered if it may still do so."""
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:
@@ -268,7 +270,7 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     last_ms = spool.last_ms or 0
     if spool.end is not None:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
-        # The sidecar is stored last: without it, delivery was interrupted.
+        # The sidecar is stored last, so without a sidecar the delivery was interrupted.
         return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
     if stored is not None and stored.newest_ms > 0 and _is_whole(stored, last_ms):
         return True
@@ -301,7 +303,7 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
 @contextlib.contextmanager
 def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
-    """Change to the training's working directory if this is its machine, because addresses may be relative to it."""
+    """Change to the training's working directory if this is its machine, because addresses may be relative to that directory."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return

@@ -43,7 +43,7 @@ class Table:
 
 
 def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
-    """Return one table per sequence of consecutive rows with the same metrics. So no table has missing values."""
+    """Return one table per sequence of consecutive rows with the same metrics, so that no table has missing values."""
     tables = []
     for names, group in groupby(rows, key=lambda row: tuple(row[2])):
         steps, times_ms, values = zip(*group, strict=True)
@@ -54,11 +54,11 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
 class Completion(Protocol):
     """Adds other ranks' values to this process's rows. Its methods are called in the writer thread only.
 
-    If a rank has exited or is late, rows are returned without its values. So memory stays bounded.
+    To bound memory, rows are returned without the values of a rank that has exited or is late.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Add new rows, if any, and return the completed rows, oldest first. It is also called once per second without new rows."""
+        """Add new rows, if any, and return the completed rows, oldest first. Also called once per second without new rows."""
 
     def finish(self) -> Sequence[Table]:
         """Return the remaining rows after the training has ended, as complete as possible."""

@@ -1,4 +1,4 @@
-"""Converts the results of evaluations to values that can be logged, and notices if the objective is not among them."""
+"""Converts the results of evaluations to values that can be logged, and warns if the objective is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor_pytorch.steps.device import Value, logged_value
 from advisor_pytorch.validation import is_mlflow_name
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
-"""Number of evaluations without the objective that cause a warning. One is too few: frameworks may evaluate in several parts."""
+"""Number of evaluations without the objective that cause a warning. One is not enough, because frameworks may evaluate in parts."""
 Refuse = Callable[[str, Exception], None]
 """Receives the name of a metric that cannot be logged, and the error."""
 
@@ -48,7 +48,7 @@ class MissingObjective:
         self._others: set[str] = set()
 
     def note_metrics(self, metrics: Iterable[str]) -> None:
-        """Note the metrics of an evaluation. An evaluation on training data only does not count."""
+        """Note the metrics of an evaluation. An evaluation with only training metrics does not count."""
         if self._seen or self._evaluations >= MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
             return
         names = set(metrics)

@@ -21,7 +21,7 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status_of(error: BaseException | None) -> ExitStatus | None:
-    """Return the status for the exception that ended the training; None without an exception or after a clean `sys.exit`."""
+    """Return the status for the exception that ended the training; None for no exception or a clean `sys.exit`."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
@@ -41,7 +41,7 @@ def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device or the host ran out of memory. Some allocators raise no specific class, so the text counts too."""
+    """Return whether a device or the host ran out of memory. The text also counts, as some allocators raise a general class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         phrase in text for phrase in _OUT_OF_MEMORY_PHRASES

@@ -27,7 +27,7 @@ CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objecti
 
 
 class FrameworkCallback:
-    """The part of a callback that does not depend on the framework."""
+    """The framework-independent part of a callback."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class FrameworkCallback:
         return self._log
 
     def _log_checkpoints(self, policy: str, paths: Iterable[str], chosen: str | None) -> None:
-        """Log the framework's checkpoints, unless the logger keeps checkpoints of its own."""
+        """Log the framework's checkpoints, unless our logger keeps checkpoints."""
         if self._log is not None and not self._settings.get("checkpoints"):
             self._log.note({TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
 
@@ -90,7 +90,7 @@ class FrameworkCallback:
 def check_settings(
     params: Mapping[str, object] | None, objective: object, direction: object, settings: Mapping[str, Any]
 ) -> None:
-    """Raise the TypeError or ValueError that `TuningLogger` would otherwise raise only when the training starts."""
+    """Raise the TypeError or ValueError that `TuningLogger` would raise only later, at the start of the training."""
     check_objective({} if params is None else params, objective, direction)
     known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
@@ -144,7 +144,7 @@ class ObjectiveValues:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def value_at(self, step: int) -> float | None:
-        """Return the last value up to `step`; None if it is missing or not finite. This waits for the device."""
+        """Return the last value up to `step`; None if the value is missing or not finite. Reading it waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None

@@ -89,14 +89,13 @@ class TuningLogger:
     all metrics and tags. The params of the run are exactly `params`. The run ends with the `with` block, with `close`,
     or at the interpreter's exit.
 
-    With several optimizers, the first one's steps are counted, and `train/grad_norm` covers all that stepped. If one optimizer
-    per parameter steps in the backward pass, pass all of them. Under a `GradScaler` the norm is of the unscaled gradient; skipped
-    steps are counted in `train/skipped_steps` and have no row. They have no number either, unless the optimizer is fused: then
-    only the device knows about the skip, and the numbers have a gap.
+    With several optimizers, the steps of the first are counted, and `train/grad_norm` covers all optimizers that stepped. If one
+    optimizer per parameter steps in the backward pass, pass all of them. Under a `GradScaler`, the norm is that of the unscaled
+    gradient; skipped steps are counted in `train/skipped_steps` and have no row. Skipped steps of a fused optimizer leave a gap in
+    the step numbers, because only the device knows of the skip; other skipped steps get no number.
 
     If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
-    closes the first. Values that cannot be logged never raise an error in the loop. They are counted, and one line at the end
-    states their number.
+    closes the first. Values that cannot be logged never raise an error in the loop; one line at the end states their number.
 
     In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
     all shards and the examples of all ranks. A rank that has exited or has no logger blocks nothing
@@ -104,10 +103,10 @@ class TuningLogger:
     """
 
     verdict: FileVerdict | None = None
-    """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first."""
+    """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first verdict."""
     should_stop: bool = False
-    """Whether the guard asks to end the training: with `guard="stop"`, once it cannot become the best of its study, or its
-    objective is no longer finite. A plain attribute: reading it costs nothing."""
+    """True if the guard asks to end the training: with `guard="stop"`, once the run cannot become the best of its study or its
+    objective is no longer finite. Reading this attribute costs nothing."""
 
     def __init__(
         self,
@@ -145,21 +144,20 @@ class TuningLogger:
 
         Args:
             model: the trained model; described in tags and saved in checkpoints.
-            optimizer: its optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence, the main one first;
-                gets a hook before and after each step until the run is closed.
-            params: hyperparameters of the trial, by name.
-            objective: name of the metric by which trials are compared; pass its values to `evaluate`.
+            optimizer: the model's optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of optimizers, the
+            main one first. Each gets a hook before and after its steps until the run is closed. params: hyperparameters of the
+            trial, by name. objective: name of the metric by which trials are compared; pass its values to `evaluate`.
             direction: "minimize" or "maximize"; None: as the objective's name says.
             max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
             batch_size: examples per call of `step` on this rank, if `batches` does not count them.
-            seed: the seed that you set; None logs PyTorch's.
+            seed: the seed that you set; None logs PyTorch's seed.
             checkpoints: number of best checkpoints (by the objective) to keep besides the last one; 0 keeps none. Only rank 0
                 saves.
-            checkpoint_dir: folder for them; each run has a subfolder and finds it again when it is continued.
+            checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
             scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints.
             scaler: gradient scaler, to be saved in checkpoints.
             valid_loader: loader of the evaluations; described in tags, never iterated.
-            classes: names or number of the task's classes; None: from the data sets, if they show it.
+            classes: names or number of the task's classes; None: from the data sets, if they declare classes.
             save: your own function that writes a checkpoint, a file or a folder, to the given path, instead of
                 `advisor_pytorch.checkpoints.state.TrainingState`; its errors become warnings.
             load: function that restores what `save` wrote to the given path, to resume.
@@ -172,19 +170,19 @@ class TuningLogger:
             study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
             experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default".
             run_name: MLflow run name; None: MLflow chooses.
-            run_id: continue this MLflow run; None: the variable MLFLOW_RUN_ID, the active run, or a new one; "new": always a
-                new one.
+            run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new run; "new": always a new run.
             start_step: number of the first step, if a run is continued.
             tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
             spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
             close_timeout_s: maximum seconds for which `close` waits for the store.
-            guard: let a background process compare this run with its study while it trains. "warn" logs one line if the run cannot
+            guard: let a background process compare this run with the others of its study during the training. "warn" logs one line
+            if the run cannot
                 become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the training then ends
                 before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several ranks would have
                 to stop at the same step, so "stop" only warns in distributed training.
             autopsy: at the first non-finite loss or gradient norm, store what explains it as an artifact of the run, for
-                `advisor autopsy RUN`. It contains no data, except with "batch": then it also keeps the batches of that step.
-                Before that step, it costs nothing (`advisor_pytorch.autopsy.watch`).
+                `advisor autopsy RUN`. The artifact contains no data, except with "batch": then it also holds the batches of that
+                step. Healthy steps cost almost nothing (`advisor_pytorch.autopsy.watch`).
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -263,7 +261,7 @@ class TuningLogger:
     def _start_guard(self, guard: Literal["warn", "stop"] | None) -> None:
         self._guard = guard
         if guard is not None and self._recorder is not None:
-            self._may_stop()  # with several ranks, it warns at once
+            self._may_stop()  # with several ranks, this warns immediately
             self._recorder.guard = Guard(lambda: self._outcome.evaluated, self._on_verdict, self.warn)
 
     def _start_autopsy(
@@ -295,7 +293,7 @@ class TuningLogger:
 
     @property
     def best(self) -> Best | None:
-        """The best evaluation of the objective; None without one. It may lag until the run is closed."""
+        """The best evaluation of the objective; None without an evaluation. May lag behind until the run is closed."""
         best = self._outcome.best
         return None if best is None else Best(*best, self._keeper.checkpoints.find(best[0]))
 
@@ -306,7 +304,7 @@ class TuningLogger:
         return None if last is None else last.path
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
-        """Return an iterable over the training loader's batches. It measures the wait for each batch and counts the examples."""
+        """Return an iterable over the training loader's batches that measures the wait for each batch and counts the examples."""
         self.loaders(train=loader)
         if self._autopsy is None:
             return MeasuredLoader(loader, self._capture.add_batch)
@@ -332,9 +330,9 @@ class TuningLogger:
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
 
-        If a step has several micro-batches, call this method for each of them, for the last one after `optimizer.step()`: the mean
-        loss is logged for the step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no
-        hooks (a replayed CUDA graph): it states that a step was made, and the step's gradient norm.
+        If a step has several micro-batches, call this method for each of them, for the last after `optimizer.step()`. The mean loss
+        is logged for the step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no hooks (a
+        replayed CUDA graph): passing it states that a step was made with this gradient norm.
         """
         if not self._capture.alive:
             return
@@ -348,9 +346,9 @@ class TuningLogger:
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
 
-        If checkpoints are kept and the objective is among the metrics, this reads its value, which waits for the device, and saves
-        the training, which waits for the disk. Nothing is saved for a non-finite value or an earlier `step`. The time since the
-        last step counts as evaluation, not as training.
+        If checkpoints are kept and the objective is among the metrics, reading its value waits for the device, and saving the
+        training waits for the disk. Nothing is saved for a non-finite value or an earlier `step`. The time since the last step
+        counts as evaluation, not as training.
         """
         if not self._is_active():
             return
@@ -400,11 +398,11 @@ class TuningLogger:
             self._recorder.note(tags={contract.TAG_CHECKPOINTS: self._keeper.checkpoints.describe()})
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Record a batch, for loops that `batches` cannot wrap. waited_s: seconds until it arrived. examples: their number."""
+        """Record a batch, for loops that `batches` cannot wrap. waited_s: seconds of waiting. examples: number of examples."""
         self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log tags under the names in `advisor.contract`. They override observed tags. Values are logged as texts."""
+        """Log tags under the names in `advisor.contract`, in place of observed values. Values are logged as texts."""
         if self._recorder is None or not self._is_active():
             return
         try:
@@ -494,9 +492,9 @@ class TuningLogger:
             self._autopsy.late_step = self._autopsy_file.add_rows(table)
 
     def _on_verdict(self, verdict: FileVerdict) -> None:
-        """Keep the guard's verdict; the writer thread calls this."""
+        """Store the guard's verdict. Called in the writer thread."""
         if self.should_stop:
-            return  # the verdict that asked to stop is the reason that will be recorded
+            return  # keep the verdict that asked to stop, whose reason will be recorded
         self.verdict = verdict
         stop = verdict["stop"] and self._may_stop()
         if verdict["state"] not in ("fine", "unknown"):
@@ -504,7 +502,7 @@ class TuningLogger:
         self.should_stop = stop
 
     def _may_stop(self) -> bool:
-        """Return whether the guard may stop the training. If one of several ranks stopped alone, the others would hang."""
+        """Return whether the guard may stop the training: not with several ranks, which would hang if one stopped alone."""
         if self._guard == "stop" and own_world_size() > 1:
             self.warn(
                 "guard ranks", "with several ranks, guard='stop' only warns: all would have to stop at the same step"

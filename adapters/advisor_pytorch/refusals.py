@@ -1,4 +1,4 @@
-"""Counts values that could not be logged. It warns about the first value of each kind, and at the end about the total."""
+"""Counts values that could not be logged; warns about the first value of each kind, and at the end about the total."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refusals:
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
 
     def sum_up(self, failed_steps: int) -> int:
-        """Warn about all counted values, if a kind occurred more than once. Return the number of lost points."""
+        """If a kind occurred more than once, warn about all counted values. Return the number of lost points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())

@@ -15,7 +15,7 @@ from advisor.contract.metric_direction import Direction, contradicts_direction, 
 from advisor_logging.limits import MAX_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
-"""By stated direction: the values that are better if this direction is wrong."""
+"""By stated direction: which values are better if the statement is wrong."""
 _NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 

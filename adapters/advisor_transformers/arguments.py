@@ -13,7 +13,7 @@ HYPERPARAMETERS = (
     "label_smoothing_factor neftune_noise_alpha bf16 fp16 gradient_checkpointing train_sampling_strategy group_by_length "
     "dataloader_drop_last"
 ).split()
-"""Trainer arguments that affect the learned model or its memory use. All other arguments concern output and execution."""
+"""Trainer arguments that affect the learned model or memory use; all others concern output and execution."""
 
 TRL_HYPERPARAMETERS = (
     "beta loss_type loss_weights label_smoothing f_divergence_type ld_alpha sync_ref_model ref_model_mixup_alpha "
@@ -24,12 +24,12 @@ TRL_HYPERPARAMETERS = (
 ).split()
 """Arguments of TRL's trainers that affect the learned model. Other trainers lack them.
 
-Left out are names that mean something else elsewhere: `num_iterations` (here not the length of training), `epsilon` (not Adam's),
+Names that usually mean something else are excluded: `num_iterations` (not the length of training), `epsilon` (not Adam's),
 `generation_batch_size` and `disable_dropout`.
 """
 
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
-"""Configuration entries that describe how the model was made or is run, and are therefore not hyperparameters."""
+"""Configuration entries that are no hyperparameters, because they describe how the model was made or is run."""
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:

@@ -39,12 +39,13 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     | `train/data_wait_s` | time from the end of a step, its logging and evaluation to the start of the next step |
 
     If Transformers' own `MLflowCallback` is active, everything is logged to its run. The Trainer does not notify callbacks of an
-    exception, so it is recorded when the script exits. If you catch the exception yourself, use the callback as a context manager:
+    exception, so an exception is recorded when the script exits. If you catch the exception yourself, use the callback as a context
+    manager:
 
         with TuningCallback("eval_loss") as tuning:
             Trainer(model, arguments, ..., callbacks=[tuning]).train()
 
-    With `guard="stop"`, a training that cannot become the best of its study ends after a step (`TuningLogger.should_stop`).
+    With `guard="stop"`, a training that cannot become the best of its study is ended after a step (`TuningLogger.should_stop`).
     """
 
     _is_training = False
@@ -176,7 +177,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             with guard_training("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")
                 self._files.record_files([path], state.global_step)
-            self._log.evaluate({})  # exclude the time of saving, which is not training
+            self._log.evaluate({})  # exclude the time of saving, which is no training
         self._waiting_since = time.perf_counter()
 
     def _log_remaining_checkpoints(self, args: TrainingArguments, state: TrainerState) -> None:

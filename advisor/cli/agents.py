@@ -1,6 +1,6 @@
-"""Writes what a coding agent needs to know about the advisor: a section of AGENTS.md and a skill, for `advisor init --agents`.
+"""Writes instructions for coding agents (a section of AGENTS.md, and a skill), for `advisor init --agents`.
 
-The skill's place, `.agents/skills/NAME/SKILL.md`, is the one that agents of different vendors share (agentskills.io).
+Agents of different vendors read skills from `.agents/skills/NAME/SKILL.md` (agentskills.io).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
         changed = {file: text for file, text in after.items() if text != before[file]}
         for file in changed:
             if before[file] is not None:
-                file.open("r+b").close()  # fails if the file is read-only; replacing it would succeed
+                file.open("r+b").close()  # fails if the file is read-only, while replacing it would not
         skill.parent.mkdir(parents=True, exist_ok=True)
         write_files(changed)
     except UnicodeDecodeError:
@@ -97,7 +97,7 @@ def _read(file: Path) -> str | None:
 
 
 def _with_section(text: str) -> str:
-    """Return the text with the section in place of the former one, or at its end. Line ends stay as they are."""
+    """Return the text with the section in place of the former section, or else at the end. Line endings are preserved."""
     line_end = "\r\n" if "\r\n" in text else "\n"
     section = SECTION.replace("\n", line_end)
     marks = text.count(BEGIN), text.count(END)

@@ -27,7 +27,7 @@ from advisor.report.text.headline import first_step
 from advisor.system import shell
 
 MAX_BROKEN_RULE_CHARS = 400
-"""Maximum number of characters of a line about a broken rule."""
+"""Maximum number of characters of a line about a rule that raised an error."""
 _MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
@@ -84,7 +84,7 @@ def analyze(
 
 
 def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] = str) -> str:
-    """Return the report's main points as a short line of JSON, with the paths to more if it was written to `out`.
+    """Return the report's main points as a short line of JSON. If the report was written to `out`, its paths are included.
 
     show: formats the parts of sentences, such as names from the store.
     """
@@ -117,7 +117,7 @@ def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] =
 def make_report(
     experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool, unfinished: bool = False
 ) -> Report:
-    """Analyze the experiment and return its report. unfinished: whether to accept a study in which no trial has ended yet."""
+    """Analyze the experiment and return the report. unfinished: whether to accept a study without an ended trial."""
     command = shell.command_line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         report = run_analysis(
@@ -134,7 +134,7 @@ def make_report(
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files, and print a line for each broken rule.
+    """Write the report's files, and print a line for each rule that raised an error.
 
     Return a line with the report's address in MLflow; None if the report was not logged there.
     """

@@ -14,7 +14,7 @@ from advisor.model.words import clean, shorten
 MAX_CHARS = 4500
 """Maximum characters of a short answer: 1,500 tokens of at least three characters."""
 _LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
-"""Maximum items of a list and characters of a text, from generous to tight; the first pair that fits is used."""
+"""Maximum items of a list and characters of a text, from generous to tight; the first pair for which the answer fits is used."""
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
@@ -26,21 +26,21 @@ brief_option = click.option(
 def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
     """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if empty.
 
-    Long lists and texts are cut; a list that was cut ends with "… N more". Keys keep their order, empty values are left out, and
+    Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, empty values are left out, and
     numbers have four significant digits.
     """
     for items, chars in _LIMITS:
         text = _line(data, always, items, chars)
         if len(text) <= MAX_CHARS:
             return text
-    while len(text) > MAX_CHARS and data:  # very many keys: the last ones are the least important
+    while len(text) > MAX_CHARS and data:  # very many keys: drop the last, least important ones
         data = dict(list(data.items())[:-1])
         text = _line(data, always, *_LIMITS[-1])
     return text
 
 
 def _line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    """Return the bounded data as one line. Each key is bounded on its own, so that an empty value can be printed."""
+    """Return the bounded data as one line. The keys are bounded separately, so that empty values can be printed."""
     parts: dict[str, Json] = {}
     for key, value in data.items():
         part = _bounded({key: value}, items, chars)

@@ -19,7 +19,7 @@ markdown_option = click.option(
 
 
 def write_markdown(text: str, file: Path) -> None:
-    """Write the file of the option `--markdown`. Raises AdvisorError if that is impossible."""
+    """Write the file of the option `--markdown`. Raises AdvisorError if writing fails."""
     try:
         write_files({file: encodable(text)})
     except OSError as error:

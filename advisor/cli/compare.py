@@ -91,7 +91,7 @@ def compare_settings(
     power: float = POWER,
     max_seeds: int = MAX_SEEDS,
 ) -> Comparison:
-    """Return the comparison of two settings, named as for `advisor compare`. Raises AdvisorError if one is unknown."""
+    """Return the comparison of two settings, named as for `advisor compare`. Raises AdvisorError if either is unknown."""
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
     return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
@@ -104,7 +104,7 @@ def brief_answer(result: Comparison) -> str:
 
 @dataclass
 class Experiments:
-    """Reads experiments and caches each, so that each is read only once."""
+    """Reads each experiment only once and caches the study."""
 
     tracking_uri: str | None
     objective: str | None
@@ -126,7 +126,7 @@ class Experiments:
         return self.studies[name]
 
     def split(self, text: str) -> tuple[str, str]:
-        """Split an argument into the experiment and the part after the colon, or "" without one. Names may contain colons."""
+        """Split an argument into the experiment and the part after the colon ("" without a colon). Names may contain colons."""
         if self.names is None:
             self.names = list_experiments(self.tracking_uri)
         if text in self.names:

@@ -39,7 +39,7 @@ def find_rule(rule: str, directories: Sequence[Path] = ()) -> type[Rule]:
 
 
 def brief_answer(rule: type[Rule]) -> str:
-    """Return the sections of a rule's page as a short line of JSON, what to do first."""
+    """Return the sections of a rule's page as a short line of JSON, beginning with the advice."""
     summary, *sections = rule.page().split("\n## ")
     parts = {title.strip(): " ".join(text.split()) for title, _, text in (s.partition("\n") for s in sections)}
     first = {"action": parts.pop("What to do", ""), "rule": rule.rule_id(), "finding": summary.strip()}

@@ -74,7 +74,7 @@ def export(
     past = _read_past_trials(spec, experiment, tracking_uri) if experiment is not None else []
     text = render(kind, spec, points=drawn, past=past)
     if out is None:
-        click.echo(text.encode(), nl=False)  # in UTF-8, like the file, whatever the terminal's encoding is
+        click.echo(text.encode(), nl=False)  # in UTF-8 like the file, regardless of the terminal's encoding
         return
     try:
         if out.is_file() and not force and out.read_bytes() != text.encode():

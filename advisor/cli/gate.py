@@ -112,11 +112,11 @@ def gate(
 
 
 def answer_question(experiments: Experiments, question: Question, experiment: str | None, *, record: bool) -> Answer:
-    """Return the gate's answer to a question, noted in the store if `record`. Raises AdvisorError if the question is not clear."""
+    """Return the gate's answer to a question. record: note it in the store. Raises AdvisorError if the question is unclear."""
     place, candidate = _place(question.candidate, experiment, experiments)
     study = experiments.read(place)
     answer = ask(study, replace(question, candidate=candidate), place)
-    # An answer that counts no other proposals must not count for them.
+    # An answer that ignores other proposals must not count for their answers.
     return _recorded(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
 
@@ -127,7 +127,7 @@ def brief_answer(answer: Answer) -> str:
 
 
 def _place(candidate: str, experiment: str | None, experiments: Experiments) -> tuple[str, str]:
-    """Return the experiment and the candidate in it. Without the option, the candidate may be EXPERIMENT:CANDIDATE."""
+    """Return the names of the experiment and of the candidate. Without --experiment, the candidate may be EXPERIMENT:CANDIDATE."""
     experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if experiment is not None:
         return experiment, candidate
@@ -142,7 +142,7 @@ def _place(candidate: str, experiment: str | None, experiments: Experiments) -> 
 
 
 def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
-    """Note the answer in the store. Without that, the answer is right, but the next default incumbent may be another setting."""
+    """Note the answer in the store. If that fails, the answer is still right, but the next default incumbent may be wrong."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
         write_record(answer.candidate.run, tag_value(record_of(answer), former), tracking_uri=tracking_uri)
@@ -157,7 +157,7 @@ def _text(answer: Answer) -> str:
 
 
 def _figures(answer: Answer) -> list[str]:
-    """Return the lines below the first one: a label and its text."""
+    """Return (label, text) of each line below the first line."""
     lines = [("candidate", _side(answer.candidate))]
     lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
@@ -186,8 +186,8 @@ def _figures(answer: Answer) -> list[str]:
 
 
 def _markdown(answer: Answer) -> str:
-    """Return the answer as CommonMark: a badge, what to do as a heading, the reason, and the figures."""
-    from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: loads the whole report
+    """Return the answer as CommonMark: a badge, the action as a heading, the reason, and the figures."""
+    from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: it loads the whole report
 
     todo = answer.action.removesuffix(answer.reason)
     label = answer.decision.replace(" ", "_")

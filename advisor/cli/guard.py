@@ -37,7 +37,7 @@ _PARENT_POLL_S = 1.0
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Keep the verdict on one run in a file, until the run or the calling process ends; with --run.",
+    help="Write each verdict on one run to a file, until the run or the calling process ends; with --run.",
 )
 @click.option("--run", "run_id", metavar="RUN_ID", help="MLflow run for --watch.")
 def guard(
@@ -57,13 +57,13 @@ def guard(
     advisor guard cifar --json
     advisor guard cifar --watch verdict.json --run 4f0c…    for a training that reads its own verdict
 
-    A trial is doomed if it would have to gain more than any completed trial gained after this step, and more than it gains at
-    its own pace. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown. `advisor run --stop-doomed` acts on them.
+    A trial is doomed if it needs a larger gain than any completed trial made after this step, and a larger gain than its recent
+    pace yields. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown. `advisor run --stop-doomed` acts on them.
     """
     if (file is None) != (run_id is None):
         raise AdvisorError("--watch FILE and --run RUN_ID belong together: --watch verdict.json --run RUN_ID")
     if file is not None and as_json:
-        raise AdvisorError("--json prints one reading, and --watch keeps a file; leave one of them out")
+        raise AdvisorError("--json prints the verdicts once, and --watch updates a file; leave out either option")
     location = locate(tracking_uri)
     spec = None if study_file is None else load(study_file)
     guarded = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
@@ -105,7 +105,7 @@ def _step_text(verdict: RunVerdict) -> str:
 
 
 def _watch(guarded: GuardedStudy, file: Path, run_id: str) -> None:
-    """Keep the verdict on one run in the file. End when the run has ended or was deleted, or when the calling process has ended."""
+    """Write each new verdict on one run to the file, until the run ends or is deleted, or the calling process ends."""
     if not file.absolute().parent.is_dir():
         raise AdvisorError(f"there is no folder {str(file.absolute().parent)!r} for --watch; create it first")
     parent = os.getppid()

@@ -47,8 +47,8 @@ def history(
 ) -> None:
     """Show the rounds of STUDY (a study or an experiment), or of every study of the store that has a successor.
 
-    For each round it lists the trials, the best value, the best so far, the changes with their reasons, and whether the
-    predictions came true; then, for each rule, how often its predictions came true in the whole store.
+    For each round, it lists the number of trials, the best value, the best value so far, the changes with reasons, and whether the
+    predictions came true. Then it lists how often each rule's predictions came true in the whole store.
 
     \b
     advisor history                        all lineages
@@ -105,7 +105,7 @@ def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: 
 
 
 def find_near(experiment: str, near: str, tracking_uri: str | None) -> Memory:
-    """Return what was tried near a setting of an experiment. Raises AdvisorError if either is unknown."""
+    """Return the settings tried near a setting of an experiment. Raises AdvisorError if one of the two names is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
     return remember(study, near, experiment)
 

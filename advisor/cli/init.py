@@ -38,7 +38,7 @@ _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$
 
 
 def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Write the files for coding agents and end the command, if the user asked for them."""
+    """If the user asked for the files for coding agents, write them and end the command."""
     if wanted and not ctx.resilient_parsing:
         changed = write_agent_files(Path.cwd())
         click.echo("\n".join(f"{file}: written" for file in changed) or "The files for coding agents are up to date.")
@@ -55,13 +55,13 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> 
     "--final-train-steps",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Steps of the final training, if compute is limited: trials take a tenth of them.",
+    help="Steps of the final training, if compute is limited; each trial takes a tenth as many.",
 )
 @click.option(
     "--find-steps",
     type=click.IntRange(min=10),
     metavar="N",
-    help="Find max_train_steps first, with N steps, which must be enough to fit the training data.",
+    help="First find max_train_steps by trials of N steps, which must be enough to fit the training data.",
 )
 @click.option("--metric", metavar="NAME", help="Metric to judge trials by, on validation data.")
 @direction_option
@@ -74,7 +74,9 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> 
     help="Tune this hyperparameter, in this range; NAME=a,b for choices. Repeatable.",
 )
 @click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a hyperparameter. Repeatable.")
-@click.option("--compare", metavar="NAME=A,B", help="Compare these values, each with the rest tuned.")
+@click.option(
+    "--compare", metavar="NAME=A,B", help="Compare these values; the other hyperparameters are tuned for each."
+)
 @recipe_options
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("study.yaml"), show_default=True, help="Study file to write."
@@ -117,15 +119,14 @@ def init(
     advisor init ... --compare activation=relu,gelu     one study for each value, or a single study for more than three values
     advisor init ... --find-steps 20000                 first find how long to train, by a sweep of constant learning rates
     advisor init --recipe sft                           fine-tune a language model with TRL; also lora, dpo, grpo
-    advisor init --recipe lora --tokens 20M             as many steps as the tokens last
+    advisor init --recipe lora --tokens 20M             as many steps as 20 million tokens allow
     advisor init --recipe pretrain --params 124M        learning rates around the one that Step Law predicts
     advisor init --agents                               tell coding agents how to use the advisor: AGENTS.md and a skill
 
-    With few trials only the learning rate is tuned; with more, other hyperparameters of the optimizer are tuned too, as the
-    playbook advises. Start from a well-known architecture and its usual optimizer: adamw for transformers, nesterov (SGD with
-    momentum) for convolutional networks, adam if unsure. Train the trials with
-    `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may ignore fixed hyperparameters that it does
-    not know, such as epsilon.
+    With few trials, only the learning rate is tuned; with more trials, other hyperparameters of the optimizer too, as the playbook
+    advises. Start from a well-known architecture and its usual optimizer: adamw for transformers, nesterov (SGD with momentum) for
+    convolutional networks, adam if unsure. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate}
+    ...`. The training may ignore fixed hyperparameters that it does not know, such as epsilon.
 
     A recipe is the first study of a language model. Its file names the sources of the ranges and shows the lines for the training
     script. Hyperparameters have the names of TRL's, PEFT's and Transformers' arguments. --tune and --fix replace the ranges.
@@ -167,7 +168,7 @@ def init(
 def _choose_optimizer(
     chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None
 ) -> str:
-    """Return the optimizer from its option, from a comparison of optimizers, or from the user's answer."""
+    """Return the optimizer from --optimizer, from a comparison of optimizers, or from the user's answer."""
     listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
     if listed is not None:
         values = ",".join(map(str, parameters[listed].options))
@@ -283,7 +284,7 @@ def _write_study_files(
     comment: str = "",
     options_of: Callable[[StudySpec, Collection[str]], str] = _training_options,
 ) -> None:
-    """Write one file per study, all files or none, and print the commands that train the studies.
+    """Write one file per study (all files or none), and print the commands that train the studies.
 
     explicit: hyperparameters set by options. The commands pass them to the training even if they are fixed.
     comment: leading comment of each file. options_of: returns the options of the training's command.
@@ -310,7 +311,7 @@ def _write_study_files(
 
 
 def _file_name_parts(values: Sequence[str]) -> list[str]:
-    """Return a unique part of a file name for each value. It has only letters, digits and dots: -1 and 1 become 1 and 1_2."""
+    """Return a unique part of a file name for each value, with only letters, digits and dots: -1 and 1 become 1 and 1_2."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"

@@ -82,7 +82,7 @@ launch_options = dataclass_options(
         "-j",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Number of trials at a time.  [default: one, or one for each GPU; as many as a cluster accepts]",
+        help="Number of trials at a time.  [default: one, or one for each GPU; on a cluster, as many as it accepts]",
     ),
     click.option(
         "--gpus-per-trial",
@@ -115,7 +115,7 @@ launch_options = dataclass_options(
     click.option(
         "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
     ),
-    click.option("--keep-going", is_flag=True, help="Continue even if the first three trials all fail."),
+    click.option("--keep-going", is_flag=True, help="Continue even if all of the first three trials fail."),
     click.option(
         "--stop-doomed",
         is_flag=True,
@@ -159,9 +159,9 @@ def print_warnings(texts: Sequence[str]) -> None:
 
 
 def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
-    """Return a callback that prints the warnings before the first call of `on_update`.
+    """Return a callback that prints the warnings before it first calls `on_update`.
 
-    So they appear before the first trial, but not if an error prevents the launch.
+    So warnings appear before the first trial, but not if an error prevents the launch.
     """
     pending = [texts]
 
@@ -183,17 +183,17 @@ class Launcher:
     experiment: str
     options: LaunchOptions
     warns: bool = True
-    """Whether to warn of values that the command does not pass to the training."""
+    """Whether to warn of values of the study that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
     """Which trials of earlier launches to begin again; see `Retry`."""
     continued: tuple[str, ...] = ()
     """Names or numbers of trials to continue after the guard stopped them."""
     earlier_rounds: bool = False
-    """Whether the guard also compares with the trials of earlier rounds."""
+    """Whether the guard also compares trials with those of earlier rounds."""
     notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train those trials of a study that have not ended yet. trials: number of trials in all; None for the study file's."""
+        """Train the trials of a study that have not ended yet. trials: total number of trials; None: as in the study file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, Retry(command_fingerprint(self.words), self.retry))
         watched = self.options.stop_doomed or self.notifier is not None
@@ -221,7 +221,7 @@ class Launcher:
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
-    """Open a trial that the guard stopped, and yield a line on each of its jobs."""
+    """Prepare a trial that the guard stopped to be continued, and yield a line on each of its jobs."""
     for name, entry in ledger.continue_trial(trial).items():
         if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
             raise AdvisorError(f"{name} is not among the first {plan.queue.total} trainings; pass a larger --trials")
@@ -237,7 +237,7 @@ def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[st
 def print_commands(
     spec: StudySpec, trials: int | None, seed: int, command: Sequence[str], folder: Path, *, append: bool
 ) -> None:
-    """Print the command of each trial. Raises AdvisorError if the trials depend on results."""
+    """Print the command of each trial. Raises AdvisorError if the trials depend on results of other trials."""
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
             f"the commands of {spec.study!r} depend on results (its sampler is adaptive); leave --dry-run out, with --trials 1 "
@@ -286,6 +286,6 @@ def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
 def print_next(experiment: str, location: Location) -> None:
     """Print the command that analyzes the experiment."""
     words = ["advisor", "analyze", experiment]
-    if redact(location.uri) == location.uri:  # print the URI only if it holds no password
+    if redact(location.uri) == location.uri:  # print the URI only if it contains no password
         words += ["--tracking-uri", location.uri]
     click.echo(f"Next: {shell.command_line(words)}")

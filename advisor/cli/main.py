@@ -37,7 +37,7 @@ _COMMAND_SUMMARIES = {
     "sample": "Draw trials from a study.",
     "schema": "Print the JSON Schema of a file format.",
     "survey": "Analyze all experiments of a store.",
-    "sync": "Deliver logs that an unreachable store did not get.",
+    "sync": "Deliver logs that wait because a store was unreachable.",
     "tune": "Search in blocks of trials; the analysis decides after each.",
     "watch": "Analyze an experiment again while trials come in.",
 }
@@ -87,7 +87,7 @@ _UNUSABLE_PATH_ERRNOS = (
     errno.ENOSPC,
     errno.EROFS,
 )
-"""Error codes for a path that the user named, or for its disk. They are not errors of this program."""
+"""Error codes of a path that the user named, or of its disk, which are not errors of this program."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -130,7 +130,7 @@ def _prepare_output() -> None:
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback as Python does, but without credentials: messages of database drivers contain them."""
+    """Print the traceback as Python does, but without the credentials that messages of database drivers contain."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 

@@ -88,7 +88,7 @@ class AnalysisOptions:
     def words(self, study: Path | None = None) -> list[str]:
         """Return the options that affect the report as command-line arguments.
 
-        The tracking URI is left out, because it may hold a password.
+        The tracking URI is omitted, because it may contain a password.
         """
         options = [
             ("--objective", self.objective),
@@ -131,7 +131,9 @@ analysis_options = dataclass_options(
     objective_option,
     direction_option,
     click.option("--filter", metavar="EXPR", help="Analyze only the runs that match: params.model = 'cnn'."),
-    click.option("--ignore", multiple=True, metavar="PARAM", help="A logged parameter that is no hyperparameter."),
+    click.option(
+        "--ignore", multiple=True, metavar="PARAM", help="Logged parameter that is no hyperparameter, to be ignored."
+    ),
     click.option(
         "--population",
         metavar="RUNS",

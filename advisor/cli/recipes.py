@@ -16,7 +16,7 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeWish, first_study
 
 MAX_COUNT = 10**18
-"""Maximum number of tokens or parameters; a larger one is a typing error."""
+"""Maximum number of tokens or parameters; a larger number is a typing error."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
 _OWN_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
@@ -28,7 +28,7 @@ _REFUSED_OPTIONS = {
 }
 """Options that no recipe takes, by their names in Python: (option, reason)."""
 _TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
-"""Transformers' names of the arguments that placeholders set."""
+"""By placeholder: Transformers' name of the argument that it sets."""
 
 Command = TypeVar("Command")
 

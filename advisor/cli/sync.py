@@ -26,11 +26,11 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, 
 @click.option("--list", "only_list", is_flag=True, help="List the waiting logs, and deliver nothing.")
 @quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, only_list: bool, quiet: bool) -> None:
-    """Deliver logs to MLflow that wait on this machine's disk because the store was unreachable.
+    """Deliver to MLflow the logs that wait on this machine's disk because the store was unreachable.
 
     SPOOLS are folders of waiting logs, or folders that contain such folders. By default, all of this user's spools are delivered,
-    each to the store of its training. Spools in any other folder are delivered only to the store in --tracking-uri or
-    MLFLOW_TRACKING_URI. Nothing arrives twice. Exit status 1: something could not be delivered.
+    each to the store of its training. Spools in other folders are delivered only to the store that --tracking-uri or
+    MLFLOW_TRACKING_URI names. Nothing arrives twice. Exit status 1: something could not be delivered.
 
     \b
     advisor sync --list                                  list the waiting logs

@@ -23,8 +23,8 @@ from advisor.report.text.running import alarms, summary_line
 from advisor.tracking.stores.location import locate
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause is at least as long as an analysis, which leaves the store idle for half of
-the time."""
+"""Minimum seconds between two analyses. The pause is also at least as long as an analysis, so that the store is idle half of the
+time."""
 
 
 @click.command()
@@ -42,9 +42,9 @@ def watch(
     notify: str | None,
     port: int,
 ) -> None:
-    """Analyze EXPERIMENT again while trials come in, and serve a page that follows, on this machine only.
+    """Analyze EXPERIMENT again while trials come in, and serve the current report as a page, on this machine only.
 
-    Writes the same files as `advisor analyze`, each time the data change. Waits until a trial has logged the objective.
+    Writes the same files as `advisor analyze` each time the data change. First waits until a trial has logged the objective.
     Ctrl-C ends it.
 
     \b
@@ -83,7 +83,7 @@ def watch(
 def first_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
 ) -> Report:
-    """Return the first report. While there is nothing to judge, print the reason and wait."""
+    """Return the first report. While no trial can be judged, print the reason and wait."""
     reason = ""
     while True:
         try:
@@ -104,7 +104,7 @@ def serve_live_report(
     echo: Callable[[str], object],
     interval_s: float = INTERVAL_S,
 ) -> None:
-    """Serve the report until the user interrupts. Replace it by a newer one whenever the data change.
+    """Serve the report until the user interrupts. When the data change, replace the report by a newer one.
 
     echo: receives the changes, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
     use.
@@ -159,7 +159,7 @@ def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
 
 
 def _announce(report: Report, known: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print a line for each running trial in trouble, once per trial and verdict. known: the pairs that were printed before."""
+    """Print a line for each running trial in trouble, once per trial and verdict. known: pairs already printed."""
     for key, line in alarms(report, known):
         known.add(key)
         echo(f"{_clock_time()} {line}")

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Cache the results of a function of a study on that study. Its further arguments must be hashable values or trials.
+    """Cache the results of a function of a study on that study. All further arguments must be hashable values or trials.
 
     Exceptions are not cached: the function runs, and raises, again at each call.
     """

@@ -62,15 +62,15 @@ TAG_OBJECTIVE = "advisor.objective"
 TAG_DIRECTION = "advisor.direction"
 """Direction of the objective: `minimize` or `maximize`."""
 TAG_STATUS = "advisor.status"
-"""Status of the trial after its end, one of STATUSES; absent while the trial is running and if it was killed."""
+"""Status of the ended trial, one of STATUSES; absent while the trial is running, and also later if it was killed."""
 TAG_TUNER = "advisor.tuner"
-"""Name of the tuner that ran the trial within a process of its own, such as `optuna`: no command starts a single trial."""
+"""Name of the tuner, such as `optuna`, whose process trained this and other trials: no command starts this trial alone."""
 TAG_SEED = "advisor.seed"
 TAG_MAX_TRAIN_STEPS = "advisor.max_train_steps"
 TAG_BATCH_SIZE = "advisor.batch_size"
 TAG_OPTIMIZER = "advisor.optimizer"
 """Class name of the optimizer. Its hyperparameters (group 0) are `advisor.optimizer.<name>` with the playbook's names, and
-the playbook's name of the update rule is `advisor.optimizer.update_rule`."""
+`advisor.optimizer.update_rule` is the playbook's name of the update rule."""
 TAG_MODEL = "advisor.model"
 """Class name of the model, without the wrappers for distributed or compiled training."""
 TAG_NORM_LAYERS = "advisor.norm_layers"
@@ -108,7 +108,7 @@ TAG_BACKENDS = "advisor.backends"
 TAG_CLASSES = "advisor.classes"
 """Number of classes, if the task is classification."""
 TAG_CHANCE = "advisor.chance"
-"""JSON: {metric: its value at chance level, by guessing}."""
+"""JSON: {metric: value that random guessing reaches}."""
 TAG_N_TRAIN = "advisor.n_train"
 TAG_N_VALID = "advisor.n_valid"
 """Number of examples in the training set (TAG_N_TRAIN) and in the validation set (TAG_N_VALID)."""
@@ -129,12 +129,12 @@ TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"
 TAG_RANKS = "advisor.ranks"
 """JSON for distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same": value} |
 {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm, checkpoints, logs.
-A rank that reported nothing has the value null; lists too long for a tag are truncated and end with "..."."""
+A rank without a report has the value null; a list too long for a tag is truncated and ends with "..."."""
 TAG_SIDECAR = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
 
 The artifact has every point from `from_step` to the last step, `to_step`. Earlier points are only in the tracking store, because
-the disk quota was reached or because they belong to an earlier part of the run."""
+the disk quota was reached or an earlier process of a resumed run logged them."""
 AUTOPSY_PATH = "advisor/autopsy.json"
 """Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` reads. With
 `autopsy="batch"`, the batches are in `AUTOPSY_BATCH_PATH`, which `torch.load` reads."""
@@ -142,7 +142,7 @@ AUTOPSY_BATCH_PATH = "advisor/autopsy-batch.pt"
 SIDECAR_PATH = "advisor/curves.parquet"
 """Artifact with every recorded point of the run, before windowing: a table of metric (text), step (int64), time_ms (int64) and
 value (float64), sorted by metric and step. Metric names end with MIN_SUFFIX or MAX_SUFFIX only if they were logged that way. A
-resumed run keeps this file and adds another one for each further part, `advisor/curves-<spool>.parquet`."""
+resumed run keeps this file and adds `advisor/curves-<spool>.parquet` each time that it is resumed."""
 TAG_PROBE = "advisor.probe"
 """Kind of probe that the run belongs to: "batch-size", "learning-rate", "early-instability", "warmup" or "steps"; else absent."""
 TAG_REPORT = "advisor.report"
@@ -154,8 +154,8 @@ TAG_VERDICT = "advisor.verdict."
 TAG_RULES = "advisor.rules"
 """Tag of the run that holds the reports: the number of rules with each status, as "3 fired, 20 quiet, 17 not assessed"."""
 TAG_GATE = "advisor.gate"
-"""JSON: {"decision": "keep" | "discard" | "not decided", "against": id of a run of the incumbent, "at": seconds since 1970,
-"looks": number of questions}: the latest answer of `advisor gate` about the run's setting."""
+"""JSON: the latest answer of `advisor gate` about the run's setting: {"decision": "keep" | "discard" | "not decided", "against": id
+of a run of the incumbent, "at": seconds since 1970, "looks": number of questions about the setting so far}."""
 TAG_NOTE = "mlflow.note.content"
 """MLflow's description of a run or an experiment, as Markdown."""
 TAG_COMMAND = "advisor.command"
@@ -164,7 +164,7 @@ TAG_CONFIG = "advisor.config"
 TAG_GIT_COMMIT = "advisor.git_commit"
 TAG_GIT_DIRTY = "advisor.git_dirty"
 TAG_CHANGE = "advisor.change"
-"""What the run's code or settings change, in a few words of its author."""
+"""Change to the code or the settings that this run tests, in a few words of its author."""
 TAG_DEVICE = "advisor.device"
 TAG_LIBRARIES = "advisor.libraries"
 """JSON: {distribution: version} of the installed libraries."""
@@ -175,8 +175,8 @@ TAG_TRIAL = "advisor.trial"
 TAG_REPEAT = "advisor.repeat"
 """0 for a trial's first run; 1, 2, ... for its repeats with other seeds."""
 TAG_LAUNCH = "advisor.launch"
-"""JSON: the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"}
-or {"slurm"} of the training job, "until" (its latest possible end), and after the end {"state", "best"}."""
+"""JSON: the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"} or
+{"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job has ended."""
 TAG_STUDY_FILE = "advisor.study_file"
 """Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space.
 
@@ -185,26 +185,26 @@ several studies, the tag of each is TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered; absent if there are none."""
 TAG_STOPPED = "advisor.stopped"
-"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard ended the training
-at this step, or is about to. The status is then `pruned`, or `diverged` if the objective was not finite, unless the training
-reached its end before: its status is then `complete`. See `advisor.contract.guard_stop`."""
+"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard ended the training at
+this step, or is about to. The trial's status becomes `complete` if the training reached its length first, else `diverged` if the
+objective was not finite, else `pruned`. See `advisor.contract.guard_stop`."""
 TAG_CONTINUED = "advisor.continued"
-"""The value that TAG_STOPPED had: the training goes on in spite of the guard's stop, and the guard does not stop it again."""
+"""Former value of TAG_STOPPED of a run that was continued after the guard stopped it; the guard does not stop it again."""
 TAG_ERROR = "advisor.error"
 """Class and message of the exception that ended an infeasible trial; if memory ran out, it starts with "out of memory"."""
 TAG_SPOOL = "advisor.spool"
 """Id of the spool that the run was delivered from; an interrupted delivery uses it to find its unfinished run."""
 
 STATUSES = ("complete", "diverged", "infeasible", "pruned", "stopped", "no_data", "running")
-"""complete: ran to its end · diverged: non-finite objective or loss at its end · infeasible: crash or out of memory ·
-pruned: ended because it was behind other trials · stopped: ended before its target, steps or time ·
-no_data: ended without an objective value · running: has not ended."""
+"""complete: ran to its end · diverged: non-finite objective or loss at the end · infeasible: crashed or ran out of
+memory · pruned: stopped because it was behind other trials · stopped: ended before its planned steps or time · no_data: ended
+without a value of the objective · running: has not ended."""
 
 
 def window_width(step: int) -> int:
     """Return the number of steps per logged window at optimizer step `step` (0-based).
 
-    The width is 1 for the first `DENSE_STEPS` steps and then doubles whenever the number of steps has doubled. A run of n steps has
+    The width is 1 for the first `DENSE_STEPS` steps. Then it doubles each time the number of steps doubles. A run of n steps has
     about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
     """
     width = 1

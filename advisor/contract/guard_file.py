@@ -1,6 +1,6 @@
-"""The file through which `advisor guard --watch` tells the training's hook its latest verdict on the run.
+"""The file in which `advisor guard --watch` writes its latest verdict on a run, and from which the training's hook reads it.
 
-It holds one JSON object and does not exist before the first verdict. Only the standard library is used.
+The file holds one JSON object; before the first verdict, there is no file. Only the standard library is used.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 _MAX_REASON_CHARS = 600
-"""Maximum characters of a reason in a tag; servers of all versions accept the tag's text then."""
+"""Maximum characters of a reason in a tag, so that servers of all versions accept the tag's text."""
 _PREDICATES = {"doomed": "could not become the best", "not_finite": "had an objective that was not finite"}
 
 
@@ -19,9 +19,9 @@ class GuardStop:
     step: int
     """Last evaluated step."""
     reason: str
-    """The guard's message; empty if it is missing."""
+    """The guard's message; empty if the record has none."""
     at: float = 0.0
-    """Time of the decision in seconds since 1970; 0 if it is missing."""
+    """Time of the decision in seconds since 1970; 0 if the record has none."""
     length: float | None = None
     """Planned length in steps; None if unknown."""
 
@@ -32,11 +32,11 @@ class GuardStop:
 
     @property
     def predicate(self) -> str:
-        """The reason without its numbers, as a predicate: "could not become the best"."""
+        """Reason for the stop as a predicate without numbers: "could not become the best"."""
         return _PREDICATES.get(self.state, "had another reason")
 
     def tag_text(self) -> str:
-        """Return the text of the tag `contract.TAG_STOPPED`. A long reason is cut."""
+        """Return the text of the tag `contract.TAG_STOPPED`. A long reason is truncated."""
         content = asdict(self)
         if self.length is None:
             del content["length"]
@@ -44,12 +44,12 @@ class GuardStop:
 
 
 def is_last_step(step: float, length: float | None) -> bool:
-    """Return whether a training of this length ends with the step, which may be counted from 0 or from 1."""
+    """Return whether this is the last step of a training of this length; steps may be counted from 0 or from 1."""
     return length is not None and step + 1 >= length
 
 
 def read_guard_stop(text: str | None) -> GuardStop | None:
-    """Return the record in the text of the tag `contract.TAG_STOPPED`; None without a tag or if the text is no such record."""
+    """Return the record in the text of the tag `contract.TAG_STOPPED`; None if there is no tag or its text is invalid."""
     try:
         found = json.loads(text or "")
         state, step, at, length = found["state"], int(found["step"]), float(found.get("at", 0.0)), found.get("length")

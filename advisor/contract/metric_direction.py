@@ -1,6 +1,6 @@
-"""Reads the direction in which a metric improves from its name, for the analysis and for the adapters.
+"""Infers from a metric's name in which direction the metric improves, for the analysis and for the adapters.
 
-Only the standard library is used, as everywhere in this package.
+Like the whole package, this module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _WORD_ALIASES = {
     "accuracies": "accuracy",
     "err": "error",
     "ppl": "perplexity",
+    "rew": "reward",
     "losses": "loss",
     "logloss": "loss",
     "nll": "loss",
@@ -46,9 +47,10 @@ _HIGHER_IS_BETTER = frozenset(
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
 _VAGUE_WORDS = frozenset("score average match".split())
-"""Words that mean "higher is better" only if no other word names the quantity: not in "FID score" or "loss average"."""
+"""Words that mean "higher is better" only if no other word names the quantity, as in "FID score" or "loss average"."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction a preceding "negative" reverses. Before "precision" or "loss" it may mean negative examples instead."""
+"""Words whose direction a preceding "negative" reverses. In "negative precision" or "negative loss", it may mean negative
+examples."""
 _EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
@@ -60,7 +62,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def split_of(name: str) -> Split | None:
-    """Return the data split of the metric; None if its name does not contain one."""
+    """Return the data split of the metric; None if the name contains no split."""
     return next((SPLITS[word] for word in words(name) if word in SPLITS), None)
 
 
@@ -83,7 +85,7 @@ def direction_of(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly implies the other direction, such as val_accuracy to minimize. Vague words do not count."""
+    """Return True if the name clearly implies the opposite direction, as val_accuracy for minimize. Vague words do not count."""
     clear = direction_of(name)
     return clear is not None and clear != direction and not _is_vague(name)
 
@@ -94,12 +96,12 @@ def _is_vague(name: str) -> bool:
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word with a known direction. A vague word counts only if there is no other."""
+    """Return the last word with a known direction. A vague word counts only if no other word has a direction."""
     directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
     return next((w for w in directed if w not in _VAGUE_WORDS), directed[0] if directed else None)
 
 
 def _base_word_with_direction(word: str) -> str | None:
-    """Return the base word with a known direction: accuracy for acc1, map for map50. None if there is none."""
+    """Return the word's base if its direction is known (accuracy for acc1, map for map50), else None."""
     plain = (_WORD_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
     return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)

@@ -21,9 +21,9 @@ _SECRET_VARIABLE_NAME = re.compile(
 )
 """Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
 _MIN_SECRET_CHARS = 6
-"""Minimum characters of an environment value that is hidden wherever it appears; shorter values may be ordinary words."""
+"""Minimum characters of an environment variable's value to hide it wherever it appears; shorter values may be ordinary words."""
 _MAX_ERROR_CHARS = 20_000
-"""Maximum characters of an error's text that are read. Some errors quote large data."""
+"""Maximum characters to read of an error's text, because some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3
 """Minimum characters of a password to hide if it belongs to an address that the user provided."""
 HIDDEN_TEXT = "***"
@@ -48,8 +48,8 @@ def learn_address(address: str) -> str:
     """Hide the secrets of an address wherever they appear from now on; return the address without its secrets.
 
     address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password end
-    as `urllib` parses them. In database addresses, they end at the last @, even if they contain special characters. A value that is
-    not an address is returned unchanged.
+    as `urllib` parses them. In database addresses, they end at the last @, even if they contain special characters. Any other value
+    is returned unchanged.
     """
     scheme, user, host = _split_address(address)
     if scheme is None:
@@ -80,7 +80,7 @@ def redact(text: str) -> str:
 
 
 def redact_value(value: str) -> str:
-    """Redact a whole value, such as a parameter or an argument. If the value is an address, learn its secrets first."""
+    """Redact a whole value, such as a parameter or an argument. If the value is an address, also hide its secrets from now on."""
     return redact(learn_address(value))
 
 
@@ -168,12 +168,12 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 def _error_text(error: BaseException | str) -> str:
     try:
         return (error if isinstance(error, str) else f"{type(error).__name__}: {error}")[:_MAX_ERROR_CHARS]
-    except Exception:  # a user's class whose text cannot be made
+    except Exception:  # the exception's class is the user's, and its `__str__` fails
         return type(error).__name__
 
 
 def error_reason(error: BaseException) -> str:
-    """Return the same as `one_line`. For a network error, return only the operating system's reason."""
+    """Return only the operating system's reason for a network error, and the same as `one_line` for any other error."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper

@@ -15,6 +15,7 @@ from advisor.engine.rule import Rule
 from advisor.model.finding import Finding, MissingData, Verdict
 from advisor.model.reading import Kind
 from advisor.model.study import Study
+from advisor.model.words import number
 
 WITHOUT_NETWORK = ("space", "decision")
 """Chapters of built-in rules that apply to models other than networks."""
@@ -66,6 +67,12 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     if not _applies(rule, study.kind):
         reason = f"{_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
+        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
+    if study.target is not None and rule.compares_results:
+        reason = (
+            f"training stopped when {study.spec.objective.metric} reached about {number(study.target)}, so results are equal by "
+            "design; to compare settings, train all of them equally long"
+        )
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
         findings = limited(rule.rule_id(), lambda: _check(rule, study))

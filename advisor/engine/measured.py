@@ -76,12 +76,12 @@ def rates_in_words(rows: Iterable[Measured]) -> str | None:
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)
     positives, negatives = (n if n >= MIN_STUDIES else 0 for n in (positives, negatives))
-    hits = f"{_count(detected)} of {_count(positives)} labelled studies that have it"
+    hits = f"{_count(detected)} of {_count(positives)} labelled studies with the problem"
     errors = f"{_count(alarms)} of {_count(negatives)}"
     if positives and negatives:
-        return f"fired in {hits} and in {errors} that do not"
+        return f"fired in {hits} and in {errors} without it"
     if negatives:
-        return f"fired in {errors} labelled studies that do not have it"
+        return f"fired in {errors} labelled studies without the problem"
     return f"fired in {hits}" if positives else None
 
 

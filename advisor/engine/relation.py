@@ -40,7 +40,9 @@ class Relation:
     because: str
     """One sentence that explains how the effect follows from the cause; it is shown below the effect."""
     waits: bool = True
-    """If true, the effect's changes wait until the cause is fixed. False if they help to fix it or are useful in any case."""
+    """If true, the effect's changes wait until the cause is fixed. False if these changes help to fix the cause or are useful in
+    any case.
+    """
     cause_at: Place | None = None
     """If set, only findings with this `Place` can be the cause."""
     effect_at: Place | None = None

@@ -68,6 +68,8 @@ class Rule(BaseModel):
     """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[Kind]] = frozenset()
     """Kinds of workload to which the rule does not apply. For models other than networks, see also `judge.WITHOUT_NETWORK`."""
+    compares_results: ClassVar[bool] = False
+    """Whether the rule compares results of trials, or their length: it does not apply if trainings stopped at a target."""
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Relations to findings of other rules that findings of this rule cause."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()
@@ -77,9 +79,9 @@ class Rule(BaseModel):
     before_exploitation: ClassVar[Settled | None] = None
     """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on this rule."""
     while_running: ClassVar[bool] = False
-    """Whether the rule can judge a trial alone while it still runs, from what it has logged so far."""
+    """True if the rule can judge a single trial that still runs, from the data that it has logged so far."""
     as_if_ended: ClassVar[bool] = False
-    """Whether a running trial is judged as if it had ended as planned, once it has done half of its training."""
+    """True if the rule judges a trial that has done half of its training as if the trial had ended as planned."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
     """Subjects of findings on which the rule's calibration was not measured; their stated confidences are not corrected."""
     id: ClassVar[str | None] = None

@@ -39,7 +39,7 @@ from advisor.tracking.stores.location import Location, absolute_uri, default_for
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_S = 1.0
-"""Seconds between two looks at the guard's latest verdicts. They cost no reading of the store."""
+"""Seconds between two checks for a new verdict of the guard. A check does not read the store."""
 
 Result = TypeVar("Result")
 
@@ -55,9 +55,9 @@ def open_study(
     """Open a study to train its trials in this process. study: a study file, or a `StudySpec`.
 
     tracking_uri, out: as for `advisor run`. experiment: name of the experiment (None: the study's name). While the store is
-    unreachable, results are saved under `out`; the next loop or `advisor run` records them. guard: let a background process judge
-    the trial in training by the values that it has logged; see `Trial.should_stop`. Raises AdvisorError if the file is invalid,
-    the store is unreachable, or the experiment has trials of another search space under this study's name.
+    unreachable, results are saved under `out`; the next loop or `advisor run` records them. guard: a background process judges the
+    running trial by the values logged so far; see `Trial.should_stop`. Raises AdvisorError if the file is invalid, the store is
+    unreachable, or the experiment has trials of another search space under this study's name.
     """
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
@@ -89,7 +89,7 @@ class OpenStudy:
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
-        """Yield each trial that has not ended and that no other launcher is training. Each trial gets its own MLflow run.
+        """Yield each trial that has not ended and that no other launcher is training. Each trial gets a separate MLflow run.
 
         count: number of trials in the study (None: as in its file). seed: first seed (None: as for `advisor run`). MLflow and our
         hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration restarts that
@@ -104,7 +104,7 @@ class OpenStudy:
     def _all_trials(self, count: int | None, seed: int | None) -> Iterator[Trial]:
         check_trial_count(self.spec, count)
         if self._current is not None:
-            self._current.record(Exit(1, interrupted=True))  # a loop that an exception ended may still be open
+            self._current.record(Exit(1, interrupted=True))  # a previous loop that an exception ended may still be open
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(
@@ -150,8 +150,8 @@ class Trial:
         self.outcome: Outcome | None = None
         """Result of the trial; None until it has been reported."""
         self.should_stop = False
-        """Whether the guard asks to end this training; see `open_study`. A trial that then ends early is recorded as pruned, or as
-        diverged if its objective was not finite."""
+        """True if the guard asks this training to end early; see `open_study`. The trial is then recorded as pruned, or as diverged
+        if its objective was not finite."""
         self._stop: GuardStop | None = None
         self._spec, self._ledger, self._records, self._ended = spec, ledger, records, False
         self._points: dict[int, tuple[float, int]] = {}
@@ -171,7 +171,7 @@ class Trial:
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log objective values by optimizer step. If the store is unreachable, log them later, at the trial's end at the latest."""
+        """Log objective values by optimizer step. If the store is unreachable, log them later, at the latest at the trial's end."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(LaterError):
@@ -179,7 +179,7 @@ class Trial:
             self._points = {}
 
     def judge(self, verdict: RunVerdict) -> None:
-        """Ask the training to stop if the guard's verdict on this trial says so."""
+        """Ask the training to stop if this verdict is on this trial and says so."""
         if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
             self._stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
             self.should_stop = True
@@ -210,13 +210,13 @@ class Trial:
             self._records.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
-        """Return values of the objective by optimizer step. value: as in `report_trial`."""
+        """Return the objective's values by optimizer step. value: as in `report_trial`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
         if isinstance(value, Iterable) and getattr(value, "ndim", None) != 0:
             return {every * (i + 1): float(v) for i, v in enumerate(value)}
-        number: Any = value  # may be a zero-dimensional array or tensor
+        number: Any = value  # `value` may be a zero-dimensional array or tensor
         return {self._spec.max_train_steps or 0: float(number)}
 
 
@@ -230,9 +230,9 @@ def report_trial(
     """Record the result of a trial and return it. If the trial was already reported, nothing changes.
 
     value: last value of the objective; or all evaluations, as {optimizer step: value} or as a list or array with one value
-    per `evaluate_every` steps; None if the training logged them itself. status: one of `advisor.contract.STATUSES`; None infers
-    it from the values: complete; diverged if the last value is not finite; no_data without values. error: exception or text
-    that explains a failed trial, whose status is then infeasible.
+    per `evaluate_every` steps; None if the training logged its values itself. status: one of `advisor.contract.STATUSES`; if None,
+    it is inferred from the values: no_data without values, diverged if the last value is not finite, else complete. error:
+    exception or text that explains a failed trial, whose status is then infeasible.
     """
     ended_statuses = [s for s in contract.STATUSES if s != "running"]
     if status is not None and status not in ended_statuses:
@@ -254,7 +254,7 @@ def _error_text(error: BaseException | str) -> str:
 
 @contextmanager
 def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """Make MLflow and our hook log to the run that `variables` (for the environment) identify, in this process during the block."""
+    """During the block, make MLflow and our hook log to the run that the environment variables `variables` identify."""
     import mlflow
 
     before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
@@ -307,7 +307,7 @@ def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
 
 @contextmanager
 def _every(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
-    """Repeat `work` in a background thread during the block. waits: whether to wait at the end until a last call has returned."""
+    """Repeat `work` in a background thread during the block. waits: whether the block's end waits for a call in progress."""
     ended = threading.Event()
 
     def repeat() -> None:

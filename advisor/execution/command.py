@@ -46,7 +46,7 @@ def placeholders(words: Iterable[str]) -> set[str]:
 
 
 def check_placeholders(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError for an unknown placeholder. available: names of built-in placeholders that have a value for this job."""
+    """Raise AdvisorError for an unknown placeholder. available: built-in placeholders that have a value for this job."""
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
@@ -59,7 +59,7 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
 
 
 def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
-    """Raise AdvisorError if the command passes some hyperparameters but omits one of the searched ones.
+    """Raise AdvisorError if the command passes some hyperparameters but not every searched one.
 
     searched: maps each searched hyperparameter to a derived one that may be passed instead, or to itself.
     """
@@ -76,7 +76,7 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
 
 
 def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return True if the command has no placeholder for any hyperparameter, so that all of them must be appended."""
+    """Return True if the command has no placeholder for a hyperparameter, so that all hyperparameters must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholders(words)}
     return names <= set(BUILT_IN_PLACEHOLDERS) - _COLLECTIVE_PLACEHOLDERS - set(parameters)
 
@@ -84,9 +84,9 @@ def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
 def fill_placeholders(
     words: Sequence[str], params: Mapping[str, Value], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
-    """Return the command line of a job. append: append the hyperparameters if the command has no placeholder for them.
+    """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any.
 
-    If a hyperparameter has no value in this trial, the word with its placeholder is omitted, and so is the option before it: both
+    If a hyperparameter has no value in this trial, the word with its placeholder and a preceding option are omitted, such as both
     words of `--momentum {momentum}`.
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
@@ -112,7 +112,7 @@ def command_fingerprint(words: Sequence[str]) -> str:
     """Return a digest of the command and of the scripts and configuration files that it names."""
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     for part in (part for word in words for part in word.split("=")):
-        with suppress(OSError, ValueError):  # not a path
+        with suppress(OSError, ValueError):  # the word is not a path
             path = Path(part)
             if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
                 digest.update(b"\0" + path.read_bytes())

@@ -16,7 +16,7 @@ from advisor.tracking.stores.location import locate
 
 
 def main() -> None:
-    """Judge the study that the first line of standard input names until standard input is closed."""
+    """Until standard input is closed, judge the study that the first line of standard input names."""
     lower_priority()
     request = json.loads(sys.stdin.readline())
     spec = request.pop("spec")
@@ -25,7 +25,7 @@ def main() -> None:
         spec=None if spec is None else StudySpec.model_validate(spec),
         **request,
     )
-    output, sys.stdout = sys.stdout, sys.stderr  # libraries may print
+    output, sys.stdout = sys.stdout, sys.stderr  # libraries may print to standard output
     threading.Thread(target=_exit_with_parent, args=(sys.stdin,), daemon=True).start()
     pause = guarded.interval_s
     while True:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def lower_priority() -> None:
-    """Let every other process of this machine go first. Windows has no such call."""
+    """Give this process the lowest CPU priority. Windows has no such call."""
     if hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(10)

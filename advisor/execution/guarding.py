@@ -1,7 +1,7 @@
-"""Judges the running trials of a study in a process of its own, so that neither trainings nor their launcher wait for it.
+"""Judges the running trials of a study in a separate process, so that neither trainings nor their launcher wait for verdicts.
 
-The process reads the store again and again and writes one `Reading` after another to its standard output, as JSON. It ends when
-its standard input is closed, also because the launcher was killed.
+The process reads the store repeatedly and writes each `Reading` to its standard output as JSON. It ends when its standard input is
+closed, which also happens if the launcher is killed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from advisor.tracking.stores.location import Location, absolute_uri, require_loc
 INTERVAL_S = 10.0
 """Minimum seconds between two readings of the store."""
 IDLE_FACTOR = 10.0
-"""Minimum pause between two readings, in durations of a reading, so that the guard takes at most a tenth of the store's time."""
+"""Minimum ratio of the pause between two readings to the duration of a reading, so that reading takes a tenth of the time at
+most."""
 MAX_RESTART_PAUSE_S = 300.0
-"""Maximum seconds before a guard whose process has ended is started again."""
+"""Maximum seconds until a guard's process that has ended is restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,18 @@ class RunVerdict:
     run_id: str
     trial: str
     state: str
-    """As in `advisor.engine.guard`."""
+    """State of the trial, as in `advisor.engine.guard`."""
     step: int
     length: float | None
     """Planned length in steps; None if unknown."""
     stop: bool
-    """Whether to stop the training. False for a trial that was continued after a stop, or that has reached its length."""
+    """True if the training is to be stopped. False for a trial that was continued after a stop or has reached its length."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one reading of the store says of a study's trials."""
+    """State of a study's trials at one reading of the store."""
 
     study: str = ""
     running: tuple[RunVerdict, ...] = ()
@@ -96,9 +97,9 @@ class GuardedStudy:
     experiment: str
     location: Location
     spec: StudySpec | None = None
-    """Study file; None for the one stored in the experiment."""
+    """Study file; None for the study file stored in the experiment."""
     earlier_rounds: bool = False
-    """Whether trials of earlier rounds count, as in a search in blocks."""
+    """True if trials of earlier rounds count as data, as in a search in blocks."""
     objective: str | None = None
     direction: Any = None
     interval_s: float = INTERVAL_S
@@ -128,24 +129,24 @@ class GuardedStudy:
         return pool(rounds.own, rounds.earlier).study
 
     def to_json(self) -> str:
-        """Return the study as one line, without the store's URI, which may hold a password."""
+        """Return these fields as one line of JSON, without the store's URI, which may hold a password."""
         spec = None if self.spec is None else self.spec.model_dump(mode="json")
         rest = {n: getattr(self, n) for n in ("experiment", "earlier_rounds", "objective", "direction", "interval_s")}
         return json.dumps({**rest, "spec": spec})
 
 
 class StudyGuard:
-    """The guard of a study: a process that reads and judges. Nothing here waits for it."""
+    """The guard of a study: a process that reads and judges. No method waits for this process."""
 
     def __init__(self, guarded: GuardedStudy) -> None:
         self._guarded = guarded
-        self._environment = {**os.environ, **_environment(guarded.location)}  # later, other threads may change it
+        self._environment = {**os.environ, **_environment(guarded.location)}  # other threads may change it later
         self._readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._start_at, self._pause = 0.0, max(guarded.interval_s, 1.0)
 
     def latest(self) -> Reading | None:
-        """Return the newest reading since the last call, or None. Start the guard's process if it does not run."""
+        """Return the newest reading since the last call; None without a new one. Start the guard's process if it is not running."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         latest = None
@@ -171,7 +172,7 @@ class StudyGuard:
                 text=True,
                 encoding="utf-8",
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C is for the launcher
+                start_new_session=True,  # Ctrl-C must interrupt only the launcher
             )
             assert self._process.stdin is not None
             self._process.stdin.write(self._guarded.to_json() + "\n")
@@ -183,7 +184,7 @@ class StudyGuard:
 
     def _receive(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        with suppress(OSError, ValueError):  # closed
+        with suppress(OSError, ValueError):  # the pipe is closed
             for line in process.stdout:
                 with suppress(ValueError, TypeError, KeyError):
                     self._readings.put(reading_from_json(line))
@@ -217,7 +218,7 @@ def reading_to_json(reading: Reading) -> str:
 
 
 def reading_from_json(line: str) -> Reading:
-    """Return the reading that `reading_to_json` wrote. Raises ValueError, TypeError or KeyError if the line is damaged."""
+    """Return the reading in a line of `reading_to_json`. Raises ValueError, TypeError or KeyError if the line is damaged."""
     content = json.loads(line)
     return Reading(**{**content, "running": tuple(RunVerdict(**v) for v in content["running"])})
 
@@ -230,7 +231,7 @@ class WatchedRun:
         self._client: Any = None
 
     def check(self) -> None:
-        """Raise AdvisorError if the store has no such run in the experiment. An unreachable store is no error."""
+        """Raise AdvisorError if the experiment has no such run. An unreachable store raises no error."""
         if self._location.path is not None:
             require_local(self._location)
         with suppress(LaterError):

@@ -44,7 +44,7 @@ class Job:
 
 
 def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
-    """Return all jobs of the study. trials: number of trials (None: as in the study file)."""
+    """Return all jobs of the study. trials: number of trials (None: the number in the study file)."""
     drawn = list(sample(spec, trial_count(spec, trials)))
     return tuple(
         Job(number, repeat, job_seed(spec, (number, repeat), first_seed), params)
@@ -56,20 +56,20 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
     """Return the random seed of a job.
 
-    Without repeats, each trial has a different seed, so that the best trial is not just the one that suits a common seed. With
-    repeats, all trials use the same seeds, so that they differ only in their hyperparameters.
+    Without repeats, each trial has a different seed, so that no trial is the best only because it suits a common seed. With
+    repeats, all trials use the same seeds, so that trials differ only in their hyperparameters.
     """
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
 
 def default_seed(spec: StudySpec) -> int:
-    """Return the default first seed of the study's round. Each round has another one, so that no trial is repeated exactly."""
+    """Return the default first seed of the study's round. It differs between rounds, so that no trial is repeated exactly."""
     return SEEDS_PER_ROUND * (spec.round - 1)
 
 
 def trial_count(spec: StudySpec, trials: int | None) -> int:
-    """Return `trials` if given, or else the number of trials in the study file. Raises AdvisorError if both are missing."""
+    """Return `trials`, or if None the number of trials in the study file. Raises AdvisorError if both are missing."""
     count = trials if trials is not None else spec.trials
     if count is None:
         raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")

@@ -61,14 +61,14 @@ def passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
 
 
 def unpassed_placeholders(spec: StudySpec, words: Sequence[str]) -> list[str]:
-    """Return the placeholders of what the study sets that are not in the command, neither as placeholders nor as values."""
+    """Return the placeholders that the study sets and the command lacks, both as placeholders and as values."""
     values, passed = placeholders.values(spec), command.placeholders(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in placeholders.to_pass(spec) if n not in passed and values.get(n) not in stated]
 
 
 def _study_texts(spec: StudySpec) -> Iterator[str]:
-    """Yield all texts of the study that may become words of a command."""
+    """Yield all texts of the study that a command line may contain."""
     yield spec.study
     for name, parameter in spec.parameters.items():
         yield name
@@ -78,7 +78,7 @@ def _study_texts(spec: StudySpec) -> Iterator[str]:
 def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
     """Map each searched hyperparameter to a hyperparameter derived from it (with the most similar name), or else to itself.
 
-    A training that accepts `learning_rate` need not accept `effective_learning_rate`, even if the study searches the latter.
+    For example, if the study searches `effective_learning_rate`, the training may accept only the derived `learning_rate`.
     """
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
@@ -92,7 +92,7 @@ def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
 def job_command(
     spec: StudySpec, job: Job, words: Sequence[str], file: Path, run_id: str = "RUN_ID", *, append: bool = True
 ) -> list[str]:
-    """Return the command line of a job. file: path of the file with its hyperparameters."""
+    """Return the command line of a job. file: path of the file with the job's hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
     return command.fill_placeholders(words, job.params, {**placeholders.values(spec), **job_values}, append=append)
 
@@ -117,7 +117,7 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
 
 
 _RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
-"""File names that Windows keeps for devices."""
+"""Pattern of file names that Windows reserves for devices."""
 
 
 def study_folder(base: Path | None, study: str) -> Path:
@@ -132,5 +132,5 @@ def study_folder(base: Path | None, study: str) -> Path:
 def make_private(folder: Path) -> None:
     """Create the folder if necessary and deny other users access, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(PermissionError):  # another user's folder, or a file system without permissions
+    with suppress(PermissionError):  # the folder belongs to another user, or the file system has no permissions
         folder.chmod(0o700)

@@ -34,13 +34,13 @@ class LaunchPlan:
     engine: Engine
     timeout_s: float | None = None
     append: bool = True
-    """If True, append the hyperparameters to a command without placeholders."""
+    """If True, append all hyperparameters to a command without placeholders for hyperparameters."""
     keep_going: bool = False
     """If True, continue even if all first trials fail."""
     guard: GuardedStudy | None = None
     """The study that a guard judges while trainings run; None for no guard."""
     stop_doomed: bool = False
-    """If True, stop the trainings that the guard rules out."""
+    """If True, stop trainings of which the guard says that they cannot become the best."""
     notifier: Notifier | None = None
     """Receives verdicts and failures."""
 
@@ -55,7 +55,7 @@ class Summary:
 
     @property
     def best(self) -> tuple[Key, float] | None:
-        """Key and objective value of the best job so far; None without one."""
+        """Key and objective value of the best job so far; None if no job has a value."""
         values = [(o.best, key) for key, o in self.outcomes.items() if o.best is not None]
         if not values:
             return None
@@ -64,7 +64,7 @@ class Summary:
 
     @property
     def failed(self) -> int:
-        """Number of jobs that gave no result because the training or its command is wrong."""
+        """Number of jobs without a result because of an error in the training or its command."""
         return sum(outcome.status in FAILED_STATUSES for outcome in self.outcomes.values())
 
     def counts(self) -> Mapping[str, int]:

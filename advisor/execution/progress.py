@@ -7,14 +7,14 @@ from advisor.execution.plan import Summary
 
 
 class EndedTrials:
-    """Returns one line for each training that ended with a result since the last call. Failures have lines of their own."""
+    """Returns one line for each training that ended with a result since the last call. Failed trainings are reported elsewhere."""
 
     def __init__(self, metric: str, first_seed: int) -> None:
         self._metric, self._seed = metric, first_seed
         self._known: set[Key] | None = None
 
     def new_lines(self, summary: Summary) -> list[str]:
-        """Return the new lines. Trainings that ended before the first call get none."""
+        """Return the new lines. Trainings that ended before the first call get no line."""
         before, self._known = self._known, set(summary.outcomes)
         if before is None:
             return []

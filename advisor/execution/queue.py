@@ -99,7 +99,7 @@ class AdaptiveQueue:
         self._retry_at, self._silent, self._again = 0.0, False, False
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the first job that is not done and that no launcher holds. All repeats of a trial come before the next trial."""
+        """Return the first job that is neither done nor claimed by a launcher. All repeats of a trial precede the next trial."""
         if time.monotonic() < self._retry_at:
             return ()
         begun = {entry.key: entry for entry in read_entries()}
@@ -120,10 +120,10 @@ class AdaptiveQueue:
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Do nothing, because the next reading of the entries includes the job's state."""
+        """Do nothing: the next reading of the entries shows the job's state."""
 
     def again(self, job: Job) -> None:  # noqa: ARG002
-        """Force an immediate reading of the entries, which show that the job is open."""
+        """Make `next` read the entries immediately, because they now show the job as open."""
         self._retry_at, self._again = 0.0, True
 
     def waits(self) -> bool:
@@ -146,7 +146,7 @@ class AdaptiveQueue:
 
 
 def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
-    """Return the trials of other studies, also those outside this study's ranges, as observations for the sampler."""
+    """Return trials of other studies as observations for the sampler, including trials outside this study's ranges."""
     parsed = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
     return [
         Observation(params, _mean_objective([outcome]))
@@ -158,7 +158,8 @@ def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observati
 def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
     """Return the mean best value of a trial's trainings; None if a training failed, because such a setting is unsuitable.
 
-    A training that was stopped or pruned counts with the best value that it reached: it would have ended at least as well.
+    A training that was stopped or pruned counts with the best value reached so far, because its full length would give at least
+    this.
     """
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped", "pruned")]
     return fmean(values) if values and len(values) == len(outcomes) else None
@@ -167,7 +168,7 @@ def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
 def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, Value] | None:
     """Parse a trial's hyperparameters from MLflow's texts. Return None if a value lies outside the study's search space.
 
-    anywhere: accept numbers outside of ranges, forbidden regions and other values of fixed hyperparameters.
+    anywhere: also accept numbers outside their ranges, settings in forbidden regions, and other values of fixed hyperparameters.
     """
     params: dict[str, Value] = {}
     for name, parameter in spec.parameters.items():

@@ -19,7 +19,7 @@ class StopSignals:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count stop signals within the block and suppress their usual effect. It works only in the main thread."""
+        """Count stop signals within the block and suppress their usual effect. Call this only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -27,8 +27,8 @@ class StopSignals:
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
         if signal.SIGINT not in before:
-            # A script's `advisor run … &` ignores SIGINT. Trainings would inherit that and could not be requested to stop, but
-            # they do not inherit a handler.
+            # A script's `advisor run … &` ignores SIGINT. Trainings would inherit the ignored signal and could not be asked to
+            # stop. A handler is not inherited.
             before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Trains the jobs of a study until all have ended: begins each job, watches it and records its end."""
+"""Trains the jobs of a study until all have ended: begins each job, monitors its training and records its end."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from advisor.system.notifier import EVENTS, Notice
 _POLL_S = 0.1
 """Maximum seconds between two polls of the trainings."""
 _MIN_POLL_S = 0.005
-"""Minimum seconds between two polls. The pause doubles while nothing ends, so that short trainings follow each other closely."""
+"""Minimum seconds between two polls. The pause doubles while no training ends, so that short trainings follow each other
+closely."""
 MAX_FIRST_FAILURES = 3
-"""Number of trials after which a launch ends if all of them fail or log nothing, and no earlier trial has a result."""
+"""Number of first trials that end the launch if all of them fail or log nothing and no earlier trial has a result."""
 MAX_RESTARTS_AFTER_LOSS = 3
-"""Maximum number of restarts of a job whose machine was lost. Then the job is recorded as stopped."""
+"""Maximum number of restarts of a job whose machine was lost. After that, the job is recorded as stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
@@ -156,7 +157,7 @@ class _Worker:
                     break
                 new = [job for job in jobs if job.key not in self._summary.outcomes]
                 claimed += self._claim_jobs(new)
-                if not new:  # the queue repeats jobs that have ended here, as after a run was deleted in MLflow
+                if not new:  # the queue may return an ended job again, for example after its run was deleted in MLflow
                     break
             self._store_answered()
         except LaterError:
@@ -165,7 +166,7 @@ class _Worker:
         return more
 
     def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Claim jobs. Return those that no other launcher has, each with its run's id."""
+        """Claim jobs. Return the claimed jobs with the ids of their runs, without jobs that another launcher has."""
         try:
             if self._records.others:
                 self._ledger.deliver_left_records(self._records)
@@ -211,7 +212,7 @@ class _Worker:
     # --- guarding ---------------------------------------------------------------------------------------------------------------
 
     def _follow_guard(self) -> None:
-        """Stop the running trainings that the guard's latest reading rules out. Without a reading, stop none."""
+        """Stop the running trainings that cannot become the best, by the guard's latest reading. Without a reading, stop none."""
         running = [item for item in self._begun if item.exit is None]
         if self._guard is None or not running or (reading := self._guard.latest()) is None:
             return
@@ -232,11 +233,11 @@ class _Worker:
                 )
             elif (
                 verdict.state != "not_finite" or not self._plan.stop_doomed
-            ):  # else it is stopped soon, which is one message
+            ):  # a trial that is stopped soon gets one message only
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
-        """Mark the run and end its training. While the store is unreachable, the training goes on."""
+        """Mark the run as stopped and end its training. While the store is unreachable, the training continues."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
         except LaterError:
@@ -275,7 +276,7 @@ class _Worker:
         return True
 
     def _record_ended_trainings(self) -> bool:
-        """Record all trainings that have ended since the last call. Return True if any was recorded."""
+        """Record all trainings that have ended since the last call. Return True if there were any."""
         before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
@@ -285,7 +286,7 @@ class _Worker:
                 item.ended_at = time.monotonic()
                 with suppress(
                     OSError
-                ):  # disk full: the end is only lost if this launcher is killed before it reaches MLflow
+                ):  # disk full: the exit record is lost only if this launcher is killed before MLflow has it
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
             if time.monotonic() >= max(item.retry_at, self._retry_at):
                 self._record_end(item, item.exit)
@@ -383,14 +384,14 @@ class _Worker:
             self._guard.close()
 
     def _stop_trainings(self, *, kill: bool) -> None:
-        """Request all running trainings to stop. kill: also those that were requested before, which kills them."""
+        """Ask all running trainings to stop. kill: also kill trainings that were asked before."""
         for item in self._begun:
             if item.exit is None and (kill or item.stop is None):
                 item.training.stop()
 
 
 def _was_stopped(item: _BegunJob, outcome: Outcome) -> bool:
-    """Return whether the guard's stop ended the job, and not its own end just before."""
+    """Return whether the guard's stop ended the job, rather than the training's regular end just before."""
     return item.stop is not None and outcome.status == item.stop.status
 
 

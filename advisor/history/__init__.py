@@ -1,5 +1,5 @@
-"""The history of a study: its earlier rounds, the predictions for each round, and the earlier trials that still count as data.
+"""The history of a study: its earlier rounds, the predictions for each round, and the earlier trials that count as its data.
 
-`predict` writes predictions into the next study files, and `judge` compares them with the results. `rounds` combines both. `pool`
-finds the earlier trials that lie in the latest search space. All of these modules are pure functions of studies.
+`predict` writes predictions into the next study files, `judge` compares predictions with results, and `rounds` combines both.
+`pool` finds the earlier trials that lie in the latest search space. All of these modules are pure functions of studies.
 """

@@ -1,7 +1,7 @@
 """The gains from following the advice of each rule, over all lineages of a tracking store.
 
-The predictions of a study name the rules whose advice it follows. The gain is the relative improvement of its best trial over the
-best result of all earlier rounds.
+The predictions of a study name the rules whose advice it follows. The gain is the relative improvement of the study's best trial
+over the best result of all earlier rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.tracking.lineage import Reader, lineages
 
 MIN_FOLLOWED = 3
-"""Minimum number of studies that followed a rule's advice; with fewer, their gains say little."""
+"""Minimum number of studies that followed a rule's advice; the gains of fewer studies are weak evidence."""
 MAX_STUDIES = 100
 """Maximum number of studies to read."""
 
@@ -37,7 +37,7 @@ class AdviceRecord(FrozenModel):
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
-    """Return the records of all rules whose advice was followed often enough in this store; empty if it cannot be read."""
+    """Return the records of rules whose advice was followed `MIN_FOLLOWED` times or more; empty if the store is unreadable."""
     try:
         reader = Reader(tracking_uri)
         groups = [g for g in lineages(reader.places) if any(p.spec is not None and p.spec.predictions for p in g)]

@@ -1,4 +1,4 @@
-"""The answer of the gate as data, and functions that express its parts in words."""
+"""The gate's answer as data, and functions that express parts of the answer in words."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class MoreRuns(FrozenModel):
 
 
 class Answer(FrozenModel):
-    """The gate's answer. The field `action` comes first, because a caller may read no further."""
+    """The gate's answer. The field `action` comes first, because a caller may read only the first field."""
 
     schema_version: Literal[1] = 1
     action: str
     decision: Decision
     reason: str
     run: tuple[MoreRuns, ...] = ()
-    """Further runs that can decide the question; ask again after each of them."""
+    """Further runs that can decide the question; ask again after each run."""
     candidate: Side
     incumbent: Side
     incumbent_is: str
@@ -60,7 +60,7 @@ class Answer(FrozenModel):
     gain: float | None = None
     """Improvement of the candidate in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true gain at every look, with 95 % probability; None if it is infinite."""
+    """Interval that contains the true gain with 95 % probability at all looks together; None if it is infinite."""
     noise: float | None = None
     """Standard deviation between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
@@ -71,17 +71,17 @@ class Answer(FrozenModel):
     """Strength of the evidence for a gain; the gate needs 1 or more to keep the candidate."""
     evidence_to_discard: float | None = None
     question: int | None = None
-    """Number of the candidate among the settings of the experiment."""
+    """Position of the candidate among the settings of the experiment, counted from 1."""
     kept_before: int | None = None
     """Number of other settings that the gate kept; None if the question needed no test."""
     looks: int = 1
-    """Number of questions about this candidate: those recorded before, and this one."""
+    """Number of questions about this candidate so far, including this one."""
     kept_at: float | None = None
-    """Time at which an earlier answer kept the candidate, in seconds since 1970."""
+    """Time of the earlier answer that kept the candidate, in seconds since 1970; None if there is none."""
     kept_against: str = ""
     """Id of a run of the setting that the candidate replaced at that time."""
     tags: tuple[str, ...] = ()
-    """Names of tags that distinguish settings, besides hyperparameters and commit."""
+    """Names of the tags that distinguish settings in addition to hyperparameters and commit."""
     recorded: bool = False
     """True if the answer was recorded in the store."""
     budget: tuple[Excess, ...] = ()

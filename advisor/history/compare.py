@@ -1,4 +1,4 @@
-"""Decides if the gain of a candidate over the incumbent exceeds trial, study and data variance and justifies its complexity.
+"""Decides whether a candidate's gain over the incumbent exceeds trial, study and data variance and justifies more complexity.
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
 one trial with its repeats, all trials of a configuration, or a whole study.
@@ -27,7 +27,7 @@ from advisor.stats.search_comparison import compare_searches
 AGREEMENT = 0.5
 """Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Number of seeds to run if the trial variance is unknown. Our choice: the smallest number that shows variation."""
+"""Number of seeds to run if the trial variance is unknown; our choice of the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -109,10 +109,10 @@ def compare(
     """Compare the two sides and decide whether to adopt the candidate.
 
     Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
-    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability of adopting either of two equally
-    good settings. The test is two-sided, as in the rule `adopt`, because the results often decide which setting is the candidate.
-    power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number of seeds per setting to
-    advise. Raises AdvisorError if the sides are not comparable.
+    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability that one of two equally good
+    settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because the results often decide which
+    setting is the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
+    of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _check(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]

@@ -1,4 +1,4 @@
-"""Compares the budgets of two settings, and checks limits on other metrics. A gain due to a larger budget is not fair."""
+"""Compares the budgets of two settings, because a gain may be due to a larger budget, and checks limits on other metrics."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share of it, for each kind of budget. Times vary even between equal runs."""
+"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times vary even between equal runs."""
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training run; a run that was logged faster was copied from another store."""
+"""Minimum seconds of a training run. A shorter run was not trained but copied from another store."""
 _MAX_TIME_SHARE = 0.25
 """Maximum ratio of the range of times to the range of steps, both relative to their medians, at which the time of a run counts as
 fixed. Our choice; if each step takes equally long, the ratio is about 1."""
@@ -44,7 +44,7 @@ class Excess(FrozenModel):
 
 
 class Limit(FrozenModel):
-    """A limit on another metric, and the candidate's mean value of it."""
+    """A limit on another metric, and the candidate's mean value of that metric."""
 
     metric: str
     at_most: float | None = None
@@ -81,9 +81,9 @@ def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial
 
 
 def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
-    """Return a clause about runs without a result if the candidate has more of them than the incumbent; else an empty text.
+    """Return a clause about the candidate's runs without a result if the incumbent has fewer such runs; else an empty text.
 
-    Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
+    Failed runs are compared by their share, killed runs by their number, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
@@ -116,9 +116,9 @@ def _last(study: Study, trial: Trial, name: str) -> float:
 
 
 def _fixed_time(study: Study) -> bool:
-    """Return True if the time of complete runs is the same within its tolerance, but their steps differ.
+    """Return True if complete runs took the same time, within its tolerance, but different numbers of steps.
 
-    Times that are proportional to the steps are not fixed, even if both differ little.
+    Times proportional to the steps do not count as fixed, even if times and steps differ little.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))

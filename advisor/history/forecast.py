@@ -14,15 +14,15 @@ from advisor.stats import surface
 from advisor.stats.importance import evenly_by_rank
 
 MAX_POINTS = 200
-"""Maximum number of the next study's trials to forecast; the computing time grows with the cube of this number."""
+"""Maximum number of trials of the next study to forecast; the computing time grows with the cube of this number."""
 
 
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
-    """Return the probability that the next study's own trials fulfil the prediction; None if it is unknown.
+    """Return the probability that the next study's trials, without earlier ones, fulfil the prediction; None if unknown.
 
-    The study's seed determines its points. Costs are compressed, so that a few bad trials do not hide the trend towards the end of
-    the range. If there are many trials, the model is fitted to a sample of them, evenly spaced by rank. Only the first `MAX_POINTS`
-    points of the next study are forecast.
+    The study's seed determines which points are forecast. Large costs are compressed, so that a few bad trials do not hide the
+    trend towards the end of the range. If there are many trials, the model is fitted to a sample of them, evenly spaced by rank.
+    Only the first `MAX_POINTS` points of the next study are forecast.
     """
     tried = settings.read(study)
     succeeded = ~tried.failed

@@ -1,9 +1,9 @@
 """Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
 
-The gate guarantees the following for any number of looks. Over a whole loop of proposals, on average at most the share `ERROR` of
-the kept candidates are no better than the setting that they replaced. Before both settings have the maximum number of runs, a
-candidate with a worthwhile gain is discarded with probability `MISS` at most; after that, an undecided candidate is discarded. A
-candidate that had a larger budget, has more runs without a result or violates a limit is discarded, even if it is better.
+The gate guarantees the following for any number of looks. Over a loop of proposals, the expected share of kept candidates that are
+no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability `MISS`
+at most before both settings have the maximum number of runs. An undecided candidate is discarded then. A candidate that had a
+larger budget, has more runs without a result or violates a limit is discarded even if its results are better.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from advisor.model.words import count, listed, number, shorten
 from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
 
 ERROR = 0.05
-"""Maximum share of false keeps among the keeps of a loop, on average."""
+"""Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
 MISS = 0.2
 """Maximum probability of discarding a candidate with a worthwhile gain, that is, a power of 80 %, as is usual for a test."""
 WORTHWHILE = math.sqrt(2)
-"""Smallest worthwhile gain, in standard deviations between seeds; equals the deviation of the difference of two runs of a setting.
+"""Smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference of two runs.
 """
 WORTHWHILE_RANGE = 1000
-"""Maximum ratio of the smallest worthwhile gain to the deviation between seeds, and of the deviation to the gain. Our choice."""
+"""Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
 MAX_SEEDS = 40
 """Maximum number of runs of a setting for one decision. Our choice."""
 NORMAL_95 = 1.96
@@ -81,13 +81,13 @@ class Question:
     allow: Collection[str] = ()
     """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
     alone: bool = False
-    """True if this is the only question, so that the levels need not allow for others."""
+    """True if this is the only question, so that the levels need no correction for other questions."""
     max_seeds: int = MAX_SEEDS
 
 
 @dataclass
 class _Case:
-    """Everything known about one question."""
+    """A question, and the data needed to answer it."""
 
     study: Study
     question: Question
@@ -135,7 +135,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
 
 
 def record_of(answer: Answer) -> Record:
-    """Return the record of an answer to store with the candidate. The record of an earlier keep is preserved."""
+    """Return an answer's record, to be stored with the candidate. It preserves an earlier decision to keep."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -192,7 +192,7 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
 
 
 def _evaluation_note(case: _Case, gain: float) -> list[str]:
-    """Return a note if the gain is within the error due to the size of the validation set, which more seeds do not reduce."""
+    """Return a note if the gain is within the error from the validation set's size, which more seeds do not reduce."""
     try:
         errors = [
             float(np.sqrt(np.mean(validation.standard_errors(case.study, p.results) ** 2)))
@@ -238,7 +238,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
         levels = Levels.in_loop(*numbers(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
-    # Fresh runs exclude the setting's first run, even if that run has no result, because a selection may be based on it.
+    # Fresh runs exclude the setting's first run, even without a result, because the setting may have been selected by that run.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
@@ -322,7 +322,7 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
 def _next_runs(test: SequentialTest, most: int) -> tuple[int, int]:
     """Return the number of next runs (of the candidate, of the incumbent).
 
-    It is the smallest number of runs that may lead to a decision, but at most the number of runs that both settings already have.
+    It is the smallest number of runs that may lead to a decision, but at most the number of runs so far of both settings together.
     """
     runs, step = (0, 0), test.next_run(most)
     needed = test.plan(most)

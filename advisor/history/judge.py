@@ -1,4 +1,4 @@
-"""Judges the predictions of a study by its trials ("kept", "not kept" or "cannot tell") and states the numbers behind each one."""
+"""Judges each prediction of a study by its trials ("kept", "not kept" or "cannot tell") and states the numbers behind it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _judgement(kept: bool) -> Judgement:
 
 
 def _beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
-    """Judge if the best trial beyond the old end of the range is better than the best trial inside, including earlier studies."""
+    """Judge whether the best trial beyond the old range end beats the best trial inside, including trials of earlier studies."""
     parameter = study.spec.parameters.get(expects.parameter)
     if parameter is None or not parameter.numeric:
         return "cannot tell", f"the study does not search {expects.parameter}"
@@ -103,7 +103,7 @@ def _reaches(study: Study, expects: BestReaches) -> JudgementWithReason:
 
 
 def _share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
-    """Judge if a share is on the predicted side of its bound; unclear if an unchanged share would also be likely there."""
+    """Judge whether a share is on the predicted side of its bound; unclear if an unchanged share would also be likely there."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return "cannot tell", "no trial has ended"

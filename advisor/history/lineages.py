@@ -41,7 +41,7 @@ def read_lineages(
     groups = lineages(reader.places)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
-        # `name` may be an id; if it is neither id nor name, this raises an error that lists the experiments.
+        # `name` may be an id. If it is neither an id nor a name, the error lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]

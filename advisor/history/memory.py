@@ -1,4 +1,4 @@
-"""Finds the settings that were tried near a given one, with their outcomes, before someone tries it again."""
+"""Finds the settings that were tried near a given setting, with their outcomes, to avoid trying it again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tried(FrozenModel):
     If no hyperparameter varies, the distance is 0 for the named setting and 1 for all other settings.
     """
     outcome: Outcome
-    """Decision of the gate; the state of the runs if there is no decision."""
+    """The gate's decision, or the state of the runs if there is no decision."""
     runs: int
     value: float | None = None
     behind: float | None = None
@@ -55,7 +55,7 @@ class Memory(FrozenModel):
 
 
 def remember(study: Study, text: str, experiment: str, most: int = 10) -> Memory:
-    """Return the `most` settings nearest to the one that `text` names: a run, a commit, or NAME=VALUE,... even without such a run.
+    """Return the `most` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
 
     If no hyperparameter varies, for example because only the code changes, return the named setting and the latest others. Raises
     AdvisorError if the text names neither a run nor a hyperparameter.
@@ -122,7 +122,7 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Value]) -> float:
-    """Return the mean distance over the hyperparameters: for numbers the distance in the range, for others 0 if equal, else 1."""
+    """Return the mean over hyperparameters of the distance: for a number, as a share of its range; else 0 if equal, 1 if not."""
     distances = []
     for name, value in wanted.items():
         parameter = study.spec.parameters[name]

@@ -33,7 +33,7 @@ class Round(FrozenModel):
     feasible: int
     max_train_steps: int | None = None
     best: float | None = None
-    """Best objective value of the round's own trials; None if no trial is feasible."""
+    """Best objective value of this round's trials; None if no trial is feasible."""
     best_trial: str | None = None
     incumbent: float | None = None
     """Best objective value of this round and all earlier rounds."""
@@ -48,18 +48,18 @@ class Round(FrozenModel):
 
 
 class HitRate(FrozenModel):
-    """Number and share of a rule's predictions that came true."""
+    """How often a rule's predictions came true."""
 
     rule: str
     kept: int
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean of the probabilities that were stated for the judged predictions; None if none was stated."""
+    """Mean stated probability of the judged predictions; None if no probability was stated."""
 
     @property
     def rate(self) -> float | None:
-        """Share of the judged predictions that came true; None if none was judged."""
+        """Share of the judged predictions that came true; None if no prediction was judged."""
         judged = self.kept + self.not_kept
         return self.kept / judged if judged else None
 
@@ -70,7 +70,7 @@ class History(FrozenModel):
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """Notes on earlier rounds, one sentence each: which of their trials count as data, and why the others do not."""
+    """One sentence for each earlier round: which of its trials count as data, and why the others do not."""
     hit_rates: tuple[HitRate, ...] = ()
     """How often each rule's predictions came true in these rounds."""
     stop: str | None = None

@@ -1,7 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
-A trial counts if it lies in the later round's search space, was trained for the same length, and its recorded facts (code, data,
-training) match. Failed trials can count, too.
+A trial counts if its setting lies in the later round's search space, its planned length is the same, and its recorded facts (code,
+data, training) match. Failed trials can count, too.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MAY_VARY: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal if the study searches their hyperparameter; a few trials may have a common value by chance."""
+"""Facts that need not be equal if the study searches the hyperparameter that sets them; a few trials may agree by chance."""
 _OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""Facts that must be equal, and whose absence means that the feature is off, with the phrase that a report uses."""
+"""Facts that must be equal and whose absence means "switched off", with the phrase that a report uses."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
 
 
 def numbers(studies: Sequence[Study]) -> list[int]:
-    """Return the round numbers of the study files if they are ascending; otherwise return 1, 2, 3, …"""
+    """Return the round numbers in the study files if these ascend; otherwise return 1, 2, 3, …"""
     declared = [s.spec.round for s in studies]
     ascending = all(a < b for a, b in pairwise(declared))
     return declared if ascending else list(range(1, len(studies) + 1))
@@ -101,7 +101,7 @@ def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 
 
 def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
-    """Return the trials that count, and the number of the other trials for each reason."""
+    """Return the trials that count, and the number of excluded trials for each reason."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if (why := _incomparable(own, study)) is not None:
         return [], Counter({why: len(ended_trials)})
@@ -155,7 +155,7 @@ def _reasons_outside(own: Study, study: Study, trial: Trial) -> Iterator[str]:
 
 
 def _common_facts(own: Study) -> dict[str, str | None]:
-    """Return the facts that are equal in all own trials that recorded them; None means that the fact is absent in all of them."""
+    """Return the facts on which all of the study's trials that recorded them agree; None means that all trials lack the fact."""
     logged_by_adapter = [t for t in own.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
     may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, own.searched))}

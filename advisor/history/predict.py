@@ -38,11 +38,11 @@ from advisor.planning.designs.catalogue import DESIGNS
 COVERAGE = 0.9
 """Probability of predicted intervals and bounds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum stated probability of a prediction and of its opposite. Models of noise are not accurate enough for a higher one."""
+"""Maximum stated probability of a prediction or its opposite, because models of noise are not accurate enough for more."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
-"""Minimum number of trials for a bound on further results; with fewer, the bound would be the worst trial."""
+"""Minimum number of trials for a bound on further results; with fewer trials, the bound would be the worst result."""
 
 _ROUNDING = 1e-9
 
@@ -59,13 +59,13 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space; lengths of training and newly fixed hyperparameters are ignored."""
+    """Ended trials whose settings lie in the next search space, regardless of training length and newly fixed hyperparameters."""
 
 
 def with_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies with predictions for the advice that each study follows. Probes and repeats get no predictions."""
+    """Return the next studies, each with predictions for the advice that it follows. Probes and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     specs_with_predictions, old_spec = [], base(study)
@@ -90,7 +90,7 @@ def with_predictions(
 def _space_of(study: Study, spec: StudySpec) -> StudySpec:
     """Return the next study with its fixed nuisance hyperparameters in their old ranges, and without lengths of training.
 
-    Otherwise hardly any trial would lie in it, because few trials have the fixed values.
+    Otherwise hardly any past trial would lie in this space, because few trials have the fixed values.
     """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
@@ -133,7 +133,7 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return True if the later study contains the change, for a range at least in part, and the earlier one does not."""
+    """Return True if the later study contains the change and the earlier study does not. A range may change only in part."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
@@ -153,8 +153,8 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
     """Return True if an end moves in the direction of the change, or the scale changes as requested.
 
-    The end need not be the requested one, because another finding may move it further, and a training that supports only certain
-    values may round it.
+    The end need not have the requested value, because another finding may move it further, or it may be rounded to a value that the
+    training supports.
     """
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
@@ -198,8 +198,8 @@ def _is_perfect(study: Study) -> bool:
 def _estimate_longer(case: _Case) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws other settings, and its best one may be worse, so this expected loss is also subtracted. The bound is never
-    worse than the best value so far. If it has to be raised to that value, no probability is stated.
+    The next study draws other settings, and the best of them may be worse, so this expected loss is also subtracted. If the bound
+    is worse than the best value so far, it is replaced by that value, and no probability is stated.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
@@ -223,7 +223,7 @@ def _estimate_longer(case: _Case) -> Estimate | None:
 
 
 def _estimate_no_worse(case: _Case) -> Estimate | None:
-    """Predict that fewer steps, or one unimportant hyperparameter less, do not worsen the best value by more than noise."""
+    """Predict that fewer steps, or no search of an unimportant hyperparameter, worsen the best value by no more than noise."""
     study = case.study
     best, sd = _best(study), _noise(study)
     if best is None:
@@ -234,9 +234,9 @@ def _estimate_no_worse(case: _Case) -> Estimate | None:
 
 
 def _cost_reached(case: _Case, probability: float) -> float:
-    """Return the cost that the next study reaches with this probability if its trials are drawn like the existing ones.
+    """Return the cost that the next study reaches with this probability if its trials are distributed like the existing trials.
 
-    If enough existing trials lie in the next search space, only these are used.
+    If enough existing trials lie in the next search space, the others are ignored.
     """
     study, ended_trials = case.study, _ended(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
@@ -279,7 +279,7 @@ def _estimate_denser(case: _Case) -> Estimate | None:
 
 
 def _estimate_settled(case: _Case) -> Estimate | None:
-    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is no longer searched."""
+    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is not searched now."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
@@ -314,7 +314,7 @@ def _noise(study: Study) -> float:
 
 
 def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if results of both studies are comparable: they have the same number of steps and the same schedule."""
+    """Return True if the studies have the same number of steps and the same schedule, so that their results are comparable."""
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 
@@ -322,7 +322,8 @@ def _bound(count: int, total: int, new_trials: int, old_share: float) -> tuple[f
     """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
     property.
 
-    It is the smallest share below the old one that new trials exceed in at most 10 % of cases: beta-binomial, Jeffreys prior.
+    The bound is the smallest share below the old share that new trials exceed with probability 10 % at most (beta-binomial
+    distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -1,7 +1,7 @@
-"""The settings of a store as proposals: hyperparameters and commit, in the order in which they were first run.
+"""The settings of a store (hyperparameters and commit) as proposals, in the order in which they were first run.
 
-The position in this order is the number of a question in a loop, so no other ledger is needed; a setting without a run cannot be
-kept. A tag of one run of each setting records the decisions of earlier questions.
+The position of a setting numbers its question in a loop, so no other ledger is needed; a setting without a run cannot be kept. A
+tag on one run of each setting records the earlier decisions about it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from advisor.computed.decision import repeats
 from advisor.history.selection import own_name
 from advisor.model.errors import AdvisorError
-from advisor.model.space import FloatArray
+from advisor.model.space import FloatArray, SettingKey
 from advisor.model.study import Study, Trial
 from advisor.model.words import shorten
 from advisor.stats import difference
@@ -24,13 +24,13 @@ from advisor.stats.sequential import Floor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_DEVIATION = 1e-9
-"""Minimum standard deviation between repeats, as a share of the mean cost. Below it, results differ only by rounding. Our choice.
+"""Minimum standard deviation between repeats, as a share of the mean cost. A smaller deviation is due to rounding. Our choice.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record of the questions about a setting by one metric: the latest answer, and the keep if there was one."""
+    """Record of the questions about a setting by one metric: the latest answer, and the decision to keep if there was one."""
 
     decision: Decision
     against: str
@@ -43,16 +43,16 @@ class Record:
     tags: tuple[str, ...] = ()
     """Names of tags that distinguish settings."""
     kept_at: float | None = None
-    """Time of the keep; None if the setting was never kept. Later questions do not change it."""
+    """Time of the decision to keep; None if the setting was never kept. Later questions do not change this time."""
     kept_against: str = ""
-    """Id of a run of the setting that was replaced by the keep."""
+    """Id of a run of the setting that this setting replaced."""
 
 
 @dataclass(frozen=True)
 class Proposal:
     """A setting and its runs, in the order of their start."""
 
-    key: repeats.Key
+    key: SettingKey
     name: str
     """Name of its runs, or of its first run if other settings have runs with the same name."""
     trials: tuple[Trial, ...]
@@ -69,7 +69,7 @@ class Proposal:
 
     @property
     def kept_at(self) -> float | None:
-        """Time of the keep; None if the setting was never kept."""
+        """Time of the decision to keep; None if the setting was never kept."""
         return self.record.kept_at if self.record is not None else None
 
     @property
@@ -86,7 +86,7 @@ class Proposal:
 def key_with(tags: Collection[str] = ()) -> repeats.KeyOf:
     """Return a function that returns the key of a trial's setting: hyperparameters, commit and the values of these tags."""
 
-    def key(trial: Trial) -> repeats.Key:
+    def key(trial: Trial) -> SettingKey:
         own = [(f"tag {name}", trial.tags.get(name, "")) for name in sorted(tags) if name not in trial.params]
         return (*repeats.key(trial), ("commit", trial.commit), *own)
 
@@ -96,10 +96,10 @@ def key_with(tags: Collection[str] = ()) -> repeats.KeyOf:
 def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
     """Return all settings of the study in the order of their first start."""
     with_results = {key(s.trials[0]): s for s in repeats.settings_of(study, study.trials, key)}
-    groups: dict[repeats.Key, list[Trial]] = {}
+    groups: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(study.trials, key=repeats.start):
         groups.setdefault(key(trial), []).append(trial)
-    owners: dict[str, set[repeats.Key]] = {}
+    owners: dict[str, set[SettingKey]] = {}
     for setting_key, trials in groups.items():
         for trial in trials:
             owners.setdefault(own_name(trial), set()).add(setting_key)
@@ -128,7 +128,7 @@ def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Tr
 
 
 def recorded_tags(study: Study) -> set[str]:
-    """Return the tags that earlier questions named to distinguish settings. Without them, kept settings would merge with others."""
+    """Return the tags that earlier questions used to distinguish settings, so that kept settings do not merge with others."""
     return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
 
 
@@ -165,7 +165,7 @@ def _latest(records: Sequence[Record]) -> Record | None:
 
 
 def tag_value(record: Record, old_value: str = "") -> str:
-    """Return the value of the tag that contains this record and the records of other metrics. old_value: the present value."""
+    """Return the tag's new value: this record, and the records of other metrics in `old_value`."""
     try:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
@@ -190,14 +190,14 @@ def noise_floor(settings: Sequence[Proposal]) -> Floor | None:
 
 
 def choose(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
-    """Return the setting of these trials. If they have several settings, prefer repeated settings and then better results."""
+    """Return the setting of these trials. Among several settings, prefer repeated settings and then better results."""
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
     return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
 
 
 def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tuple[Proposal, str]:
-    """Return (incumbent if the user names none, reason): the last kept, else the best repeated, else the first with a result.
+    """Return (default incumbent, reason): the last kept setting, else the best repeated one, else the first one with a result.
 
     If the candidate was kept before, the incumbent is the setting that it replaced.
     """
@@ -221,7 +221,7 @@ def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tupl
 def numbers(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
     """Return the candidate's number among all settings, and among the repeated ones in the order of their second runs; both from 1.
 
-    Each setting has a different number, as the test requires: the weights of all numbers sum to 1.
+    The test requires a different number for each setting, because the weights of all numbers sum to 1.
     """
     place = [p.key for p in settings].index(candidate.key)
     seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)

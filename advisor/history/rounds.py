@@ -1,4 +1,4 @@
-"""The rounds of a lineage: their changes and results, the predictions that came true, and whether tuning still pays."""
+"""The rounds of a lineage: changes, results, outcomes of predictions, and whether further tuning still pays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def history(
     notes: Sequence[str] = (),
     open_findings: bool = False,
 ) -> History:
-    """Return the history of successive studies, oldest first; all of them have the objective of the last one.
+    """Return the history of successive studies, oldest first. All studies must have the last study's objective.
 
     pooled: the earlier trials that count as data for the last study. open_findings: True if a finding recommends a change to the
     next study, so that tuning still pays.
@@ -103,7 +103,7 @@ def changes(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
 
 
 def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
-    """Return the reasons for changed parameters that the study file states."""
+    """Return the reasons that the study file states for changed parameters."""
     old = old_spec.parameters
     changed = [p for n, p in new_spec.parameters.items() if n not in old or describe(old[n]) != describe(p)]
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
@@ -133,6 +133,6 @@ def _stop(studies: Sequence[Study]) -> str | None:
         f"Stop tuning. The last {ROUNDS_WITHOUT_GAIN} rounds ({trials} trials) gained {gain:.2g}, and two runs of one setting "
         f"differ by up to {noise:.2g} between seeds. Choose the simplest of the settings that are as good as the best; if small "
         "gains matter, search around it once more with an adaptive sampler. Measure that one model on "
-        f"{studies[-1].spec.objective.final_data}, once, and ship it. For larger gains, change the architecture, the data or the "
+        f"{studies[-1].spec.objective.final_data}, once, and deploy it. For larger gains, change the architecture, the data or the "
         "number of steps."
     )

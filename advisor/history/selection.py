@@ -11,9 +11,9 @@ from advisor.model.space import Value, as_number
 from advisor.model.study import Study, Trial
 
 _MIN_ID = 6
-"""Minimum number of characters that identify a run by the start of its id."""
+"""Minimum length of the start of a run's id that identifies the run."""
 _MIN_COMMIT = 7
-"""Minimum number of characters that identify a commit by its start."""
+"""Minimum length of the start of a commit hash that identifies the commit."""
 
 
 def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = repeats.key) -> tuple[Trial, ...]:
@@ -48,7 +48,7 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = r
 
 
 def filters(text: str) -> Mapping[str, str]:
-    """Return the names and values of NAME=VALUE,...; empty if the text has another form."""
+    """Return the names and values in a text of the form NAME=VALUE,...; empty if the text has another form."""
     words = [word.partition("=") for word in text.split(",")]
     return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
 
@@ -60,7 +60,7 @@ def _named(study: Study, text: str) -> list[Trial]:
 
 
 def own_name(trial: Trial) -> str:
-    """Return the run's own name, without the start of its id that was added to distinguish runs with the same name."""
+    """Return the run's logged name, without the part of its id that was appended because other runs have the same name."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 

@@ -15,7 +15,7 @@ class _Part(BaseModel):
 
 
 class TensorFacts(_Part):
-    """Facts of one tensor. `bad` counts its non-finite values; `max` and `rms` are of the finite ones."""
+    """Facts of one tensor. `bad` counts its non-finite values; `max` and `rms` describe only its finite values."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -40,7 +40,7 @@ class TensorFacts(_Part):
 
 
 class TensorList(_Part):
-    """Number of tensors, names of those with non-finite values, facts of the first of them, and facts of the largest tensors."""
+    """Number of tensors, names of the non-finite tensors, facts of the first non-finite tensors and of the largest tensors."""
 
     tensors: int = 0
     bad: int = 0
@@ -64,7 +64,7 @@ class OptimizerFacts(_Part):
 
 
 class ForwardFault(_Part):
-    """The first operation of the forward pass with a non-finite result, and the parameters that were used before and after it."""
+    """The forward pass's first operation whose result is non-finite, and the parameters that were used before and after it."""
 
     operation: str = ""
     why: str = ""
@@ -103,7 +103,7 @@ class Counts(_Part):
 
 
 class HistoryRow(_Part):
-    """Values of one step before the first non-finite one."""
+    """Values logged at one step."""
 
     step: int
     loss: float | None = None
@@ -121,7 +121,7 @@ def _as_rows(history: Any) -> Any:
 
 
 class History(_Part):
-    """Rows from the start, before the first non-finite value, and after it."""
+    """Rows from the start of the training, from just before the first non-finite value, and from after it."""
 
     first: tuple[HistoryRow, ...] = ()
     before: tuple[HistoryRow, ...] = ()
@@ -129,7 +129,7 @@ class History(_Part):
 
 
 class Record(BatchPlace):
-    """The whole record. `late`: the values became known some steps later (`lag`), so the model had been updated with them."""
+    """The whole record. `late`: the non-finite values became known `lag` steps late, after they had updated the model."""
 
     metric: str = ""
     value: str = ""
@@ -142,13 +142,13 @@ class Record(BatchPlace):
     start_norm: float = 0.0
     """L2 norm of all parameters at the start."""
     scale: float | None = None
-    """Scale of a gradient scaler in the process."""
+    """Loss scale of a gradient scaler in the training process."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     grad_versions: tuple[int, ...] = ()
-    """In-place changes of the first gradients since they were made."""
+    """Number of in-place changes to each of the first gradients since its creation."""
     forward_fault: ForwardFault | None = None
     graph: BackwardFault | None = None
     backward_loss: float | None = None

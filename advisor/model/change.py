@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ class SetRange(FrozenModel):
     high: float
     scale: Scale
     why: str
+    limited: bool = False
+    """If true, no later study goes beyond the high end either, because the machine cannot train there."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter's range replaced, clipped to the parameter's declared limits.
@@ -30,9 +32,13 @@ class SetRange(FrozenModel):
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        unchanged = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        unchanged: dict[str, Any] = (
+            {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        )
         lowest, highest = old.reach if old is not None else (self.low, self.high)
         low, high = max(self.low, lowest), min(self.high, highest)
+        if self.limited:
+            unchanged["limits"] = (old.limits[0] if old is not None and old.limits is not None else None, high)
         new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **unchanged)
         return spec.with_parameter(self.parameter, new)
 
@@ -135,8 +141,8 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare it with
-    other settings.
+    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare the
+    setting with others.
     """
 
     kind: Literal["repeat-trial"] = "repeat-trial"
@@ -180,7 +186,7 @@ def _is_same(one: Value | None, other: Value | None) -> bool:
 
 
 def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
-    """Return the parameter with these choices, which a study compares."""
+    """Return the parameter as a comparison of these values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
@@ -239,7 +245,7 @@ class Advise(FrozenModel):
     text: str
     """The advice in one imperative sentence."""
     new_scores: bool = False
-    """Whether it changes the validation data, so that later scores are not comparable with earlier ones."""
+    """True if the advice changes the validation data, so that later scores are not comparable with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the advice added to its notes."""

@@ -51,7 +51,7 @@ Lack = Literal[
 
 @dataclass(frozen=True)
 class Need:
-    """The data that a check needs. A report groups the checks that could not run by what they lack."""
+    """The data that a check needs. A report lists the checks that could not run, grouped by the missing data."""
 
     lack: Lack
     at_least: int | None = None
@@ -116,7 +116,7 @@ class Finding(FrozenModel):
 def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
     """Return the findings sorted by playbook priority, then by severity; findings with changes precede pure advice.
 
-    Of equal ones, those about the hyperparameter with the larger effect come first. effects: share of the variation between
+    Among equal findings, those about the hyperparameter with the larger effect come first. effects: share of the variation between
     settings that each hyperparameter explains; empty if unknown.
     """
     goals, severities = get_args(Goal), get_args(Severity)
@@ -143,5 +143,5 @@ class Verdict(FrozenModel):
     reason: str | None = None
     """Reason why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
     needs: Need | None = None
-    """The data that the rule needs; None if it could be assessed, or if it does not apply to such studies."""
+    """The data that the rule needs; None if the rule could be assessed or does not apply to such studies."""
     findings: tuple[Finding, ...] = ()

@@ -14,7 +14,7 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffices to tune only a learning rate. According to the playbook, more trials tune more hyperparameters."""
+"""Number of trials that suffices if only the learning rate is tuned. With more trials, the playbook tunes more hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,12 @@ def optimizer_of(value: Value) -> str | None:
     """Return the optimizer in `LADDERS` that a value such as `torch.optim.SGD` or `adamw_torch` denotes; None if it is unknown."""
     text = "".join(words_of(str(value).partition("(")[0].rpartition(".")[2]))
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
+
+
+def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str:
+    """Return the name of a trial's optimizer from its hyperparameters, or else from its facts; empty if it is unknown."""
+    chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
+    return next(chosen, facts.get("optimizer", ""))
 
 
 def denotes(rung: str, name: str, optimizer: str = "") -> bool:

@@ -87,7 +87,7 @@ def clips_norm(name: str) -> bool:
 
 
 def is_continuous(name: str) -> bool:
-    """Return True if whole numbers are only some of the possible values: learning rates and strengths of regularisers."""
+    """Return True if the name denotes a quantity that can also be a fraction: a learning rate or the strength of a regulariser."""
     return is_learning_rate(name) or is_regulariser(name)
 
 

@@ -33,7 +33,7 @@ class BestBeyond(_Finite):
     than: float | None = None
     """Best objective value so far; None if it is not comparable because more than the search space changed."""
     noise: float = 0.0
-    """Standard deviation of one result between seeds, if known; an improvement smaller than that is inconclusive."""
+    """Standard deviation of one result between seeds, if known; a smaller improvement is inconclusive."""
 
 
 class BestReaches(_Finite):
@@ -94,7 +94,11 @@ def significant(value: float, digits: int = 4) -> float:
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     """Return the prediction as one phrase that includes its probability."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
-    saves = "; this change is not expected to find a better value" if _only_saves(prediction.expects) else ""
+    saves = (
+        "; this change saves trials or steps and does not aim at a better value"
+        if _only_saves(prediction.expects)
+        else ""
+    )
     return f"{_phrase(prediction, objective)}{likely}{saves}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Self, TypeAlias
 
@@ -26,9 +26,21 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 TOLERANCE = 1e-6
 """Relative tolerance for comparing values, because 32-bit floats and text round them before they are logged."""
 
+SettingKey: TypeAlias = tuple[tuple[str, str], ...]
+"""Identifies a setting: (name, value as text) of each hyperparameter, sorted."""
+
 Kind = Literal["float", "int", "categorical", "bool"]
 Scale = Literal["linear", "log", "reverse-log"]
 """A reverse-log scale is logarithmic in 1 - value: the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal length on it."""
+
+
+def setting_key(params: Mapping[str, Value]) -> SettingKey:
+    """Return the key of a setting. Numbers are rounded to seven digits, because they pass through text and 32-bit floats."""
+    return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
+
+
+def _rounded(value: Value) -> str:
+    return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 class Domain(BaseModel):
@@ -183,7 +195,7 @@ class Domain(BaseModel):
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return True if the domain contains a logged `value`; choices may differ from it by rounding or in case."""
+        """Return True if the domain contains a logged `value`; a choice may differ from it by rounding or in letter case."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
@@ -198,7 +210,7 @@ class Domain(BaseModel):
 
 
 def same(value: Value, other: Value) -> bool:
-    """Return True if two values are equal except for rounding, or except for case if either is a word."""
+    """Return True if two values are equal except for rounding, or in letter case if either is a word."""
     if isinstance(value, str) or isinstance(other, str):  # a choice between words and numbers logs 1 as the word "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
@@ -232,7 +244,7 @@ MAX_DIGITS = 6
 
 
 def outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards to two significant digits, or to as many as move it by at most 1 %, also of `width`."""
+    """Round the end of a range outwards to two significant digits, or to more if that moves it by over 1 % of itself or `width`."""
     value = float(f"{value:.12g}")  # removes rounding errors of earlier computations
     if not value or rounded(value) == value:
         return value

@@ -169,13 +169,15 @@ class Study:
     """Unit of the steps of curves: optimizer steps, epochs if only epochs were logged, or a time if times were logged as steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
+    target: float | None = None
+    """Value of the objective at which the trainings stopped, so that their results are equal by design; None without one."""
     lengths: Mapping[str, float] = field(default_factory=dict)
     """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show it."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that do not count as data only because they lie outside this study's space. Their indices are not
-    valid in this study.
+    """Trials of earlier rounds that are excluded from the data solely because they lie outside this study's space. Their indices
+    are not valid in this study.
     """
 
     @property
@@ -255,7 +257,7 @@ class Study:
     def cut_short(self, trial: Trial) -> bool:
         """Return True if the trial was pruned, stopped early, or evaluated for less than 90 % of its planned steps.
 
-        If its planned steps are unknown, return True if it was stopped.
+        If its planned steps are unknown, return True if the trial was stopped.
         """
         if trial.status in ("pruned", "early_stopped"):
             return True

@@ -25,9 +25,9 @@ OTHER_LENGTH = (
 )
 SAME_EPOCHS = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
 LONGER = 1.5
-"""Ratio of the trials' last steps to the declared length from which one of them is wrong or in another unit."""
+"""Minimum ratio of the trials' last steps to the declared length at which one of the two is wrong or in another unit."""
 SHORTER = 0.9
-"""Ratio of a trial's last step to the study's length below which it trained for another length."""
+"""Minimum ratio of a trial's last step to the study's length at which the trial has this length."""
 
 AFTER_FIX = "Search again once this is done: "
 """Start of the goal of a study that waits for a fix by hand."""
@@ -69,7 +69,7 @@ def name_of_round(spec: StudySpec, number: int) -> str:
 
 
 def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
-    """Return the best trial's values of the spec's hyperparameters; for a probe with a baseline, the values that it fixes.
+    """Return the best trial's values of the spec's hyperparameters; for a probe with a baseline, the values that the probe fixes.
 
     The result is empty if no trial has a result.
     """
@@ -107,7 +107,7 @@ def learning_rate(spec: StudySpec) -> str | None:
 
 
 def searches(spec: StudySpec) -> bool:
-    """Return whether each trial of the study has a setting of its own, drawn from the space."""
+    """Return whether each trial of the study has a different setting, drawn from the space."""
     return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
@@ -148,7 +148,7 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
-    """Return the length of training; if the next study fixes a batch size that was searched, that of the trials with this size.
+    """Return the length of training; if the next study fixes a searched batch size, the length of the trials with this size.
 
     With equal numbers of epochs, larger batches take fewer steps.
     """

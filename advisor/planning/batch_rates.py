@@ -1,8 +1,8 @@
-"""Gives the learning rate room where the trials with the next study's batch size ask for it.
+"""Widens the range of the learning rate if the trials with the next study's batch size call for it.
 
-The best learning rate grows with the batch size, so the trials of all sizes together can place its range too low for a large batch
-size, or too high for a small one. If the best trial near the new batch size has the outermost rate of the trials near it, the range
-reaches half a decade beyond: as far as the best rate moves for ten times the batch size, if it grows with the square root.
+The best learning rate grows with the batch size, so the trials of all sizes together can place the rate's range too low for a large
+batch size, or too high for a small one. If the best trial near the new batch size has the outermost rate of the trials near it, the
+range reaches half a decade beyond: as far as the best rate moves for ten times the batch size, if it grows with the square root.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from advisor.planning.goals import with_range
 NEAR = 1.5
 """Maximum ratio between the batch size of a trial and that of the next study. Our choice."""
 MIN_NEAR = 3
-"""Minimum number of trials near it that have a result; with fewer, the best one is the outermost too often. Our choice."""
+"""Minimum number of trials near this size with a result; with fewer, the best trial is too often the outermost. Our choice."""
 
 
 def with_room(study: Study, spec: StudySpec) -> StudySpec:
@@ -33,13 +33,13 @@ def with_room(study: Study, spec: StudySpec) -> StudySpec:
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
     for size in fixed[:1] if spec.probe is None and not spec.settings else ():
         near = list(_near(study, size, as_number(spec.parameters[size].value)))
-        usable = [t for t in study.ranked() if t in near]
-        for rate in rates if len(usable) >= MIN_NEAR else ():
+        successful = [t for t in study.ranked() if t in near]
+        for rate in rates if len(successful) >= MIN_NEAR else ():
             old = spec.parameters[rate]
             new = (
                 old
-                if _contradicts_trend(study, rate, size, usable[0])
-                else _with_room_beyond(old, rate, size, usable, near)
+                if _contradicts_trend(study, rate, size, successful[0])
+                else _with_room_beyond(old, rate, size, successful, near)
             )
             goal = with_range(spec.goal, rate, old, new)
             if new.high != old.high or new.low != old.low:
@@ -62,18 +62,21 @@ def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
 
 
 def _contradicts_trend(study: Study, rate: str, size: str, near: Trial) -> bool:
-    """Return whether the study's best trial has a lower rate at a larger batch size than this one, or a higher one at a smaller."""
+    """Return whether the study's best trial has a lower rate at a larger batch size than `near`, or a higher rate at a smaller
+    size.
+    """
     best = study.ranked()[0]
     rates, sizes = ([as_number(t.params.get(n)) for t in (best, near)] for n in (rate, size))
     return (rates[0] - rates[1]) * (sizes[0] - sizes[1]) < 0
 
 
-def _with_room_beyond(old: Parameter, rate: str, size: str, usable: list[Trial], near: list[Trial]) -> Parameter:
-    """Return the range of the rate with room beyond the best rate of these trials, on a side on which it is the outermost.
+def _with_room_beyond(old: Parameter, rate: str, size: str, successful: list[Trial], near: list[Trial]) -> Parameter:
+    """Return the range of the rate with room beyond the best rate of these trials, on each side on which that rate is the
+    outermost.
 
-    usable: the trials of `near` with a result, best first.
+    successful: the trials of `near` with a result, best first.
     """
-    best, tried = as_number(usable[0].params.get(rate)), [as_number(t.params.get(rate)) for t in near]
+    best, tried = as_number(successful[0].params.get(rate)), [as_number(t.params.get(rate)) for t in near]
     low, high, (least, most) = old.low, old.high, old.reach
     assert low is not None
     assert high is not None
@@ -86,7 +89,7 @@ def _with_room_beyond(old: Parameter, rate: str, size: str, usable: list[Trial],
     if (low, high) == (old.low, old.high) or len(sides) != 1:
         return old
     why = (
-        f"the best of the {len(usable)} trials with a {clean(size)} near {setting(usable[0].params[size])} has their "
+        f"the best of the {len(successful)} trials with a {clean(size)} near {setting(successful[0].params[size])} has their "
         f"{sides[0]}est rate, {trimmed(best)}, so a better one may lie beyond"
     )
     why = f"{old.why.rstrip('.')}. {why[0].upper()}{why[1:]}" if old.why else why

@@ -31,13 +31,13 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
     size = fastest or throughput.largest_of_good(study, name) or as_number(best)
     if not size > 0:  # a word such as "auto"
         return parameter.fixed_at(best, why="as in the best trial")
-    value = throughput.usable(study, name, size)
+    value = throughput.usable_size(study, name, size)
     whole = int(value) if value.is_integer() else value
     return parameter.fixed_at(whole, why=_reason(study, name, fastest, value, size))
 
 
 def needs_throughput(study: Study) -> bool:
-    """Return whether the study searched a batch size, but did not log the throughput to choose it by."""
+    """Return whether the study searched a batch size, but did not log the throughput that should decide it."""
     return len(throughput.speeds(study)) < 2
 
 

@@ -1,8 +1,8 @@
 """The number of trials of the next studies, and which of them a budget pays for.
 
-*How many trials.* As many as show a quadratic response of all searched hyperparameters and the noise around it; until an effect is
-found, as many as would find one (`states.trials_needed`). Results of the same length in the new space count, unless a range
-was extended: they say nothing about its new part. Studies of designs keep their own number.
+*How many trials.* As many as are needed to show a quadratic response of all searched hyperparameters and the noise around it; until
+an effect is found, as many as are needed to find one (`states.trials_needed`). Results of the same length in the new space count,
+unless a range was extended: they say nothing about the range's new part. The number of trials in a design's study stays.
 
 *Budget.* In steps, or in hours from the logged step times. It pays for the studies in their order. A study that it cannot pay for
 searches fewer hyperparameters; the notes say what is left out.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from advisor.computed.space import importance
 from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
@@ -31,9 +32,11 @@ from advisor.planning.merge import Plan
 from advisor.planning.states import effect_of, settings_needed, trials_needed
 
 PER_VALUE = 6
-"""Minimum number of trials of each value of a scientific hyperparameter if others are tuned for it. Our choice."""
+"""Minimum number of trials of each value of a scientific hyperparameter if other hyperparameters are tuned for each value. Our
+choice.
+"""
 MAX_GROWTH = 2
-"""Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
+"""Maximum ratio of the next study's trials to the last one's. Instead of more trials at once, look at the first half of them."""
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
 _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
 """A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
@@ -42,27 +45,27 @@ _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\
 # --- how many trials ------------------------------------------------------------------------------------------------------------
 
 
-def sized(study: Study, following: Plan) -> tuple[StudySpec, ...]:
+def with_trial_numbers(study: Study, following: Plan) -> tuple[StudySpec, ...]:
     """Return the next studies with as many trials as their questions need."""
     carried = base(study).trials or 1
     made: list[StudySpec] = []
     for spec in following.specs:
         explores = spec.study in following.unsized and study.spec.baseline is None and bool(study.ranked())
         if explores and searches(spec) and (spec.trials or 0) >= carried:
-            made.append(_sized(study, spec, carried, anew=following.new_scores, first=not made))
+            made.append(_with_trial_number(study, spec, carried, scores_changed=following.new_scores, first=not made))
         else:
             made.append(spec)
     return tuple(made)
 
 
-def _sized(study: Study, spec: StudySpec, carried: int, *, anew: bool, first: bool) -> StudySpec:
-    """Return the search with as many trials as it needs, unless a finding asked for more than the `carried` ones.
+def _with_trial_number(study: Study, spec: StudySpec, carried: int, *, scores_changed: bool, first: bool) -> StudySpec:
+    """Return the search with as many trials as it needs, unless a finding asked for more than `carried` trials.
 
-    anew: earlier trials do not count, because their scores are not comparable. The notes of the first study offer a search of fewer
-    hyperparameters, if there is one.
+    scores_changed: earlier trials do not count, because their scores are not comparable. The notes of the first study offer a
+    search of fewer hyperparameters, if there is one.
     """
     needed = trials_needed(effect_of(study), len(spec.searched))
-    counted = 0 if anew else _counted(study, spec)
+    counted = 0 if scores_changed else _earlier_results(study, spec)
     trials = _next_trials(spec, needed - counted) if spec.trials == carried else spec.trials
     sized = spec.model_copy(update={"trials": trials})
     ladder = _ladder_note(study, sized, carried) if first else ""
@@ -76,16 +79,16 @@ def _coefficients(spec: StudySpec) -> int:
 
 
 def _next_trials(spec: StudySpec, needed: int) -> int:
-    """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
+    """Return the number of further trials; these alone determine a quadratic response, and each choice gets at least one trial."""
     carried = spec.trials or needed
     least = max(_coefficients(spec), min(RATE_TRIALS, carried))
-    return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
+    return max(min(max(needed, least), MAX_GROWTH * carried), _min_trials(spec))
 
 
-def _counted(study: Study, spec: StudySpec) -> int:
-    """Return the number of earlier results that count for the study: those in its space, unless it trains longer.
+def _earlier_results(study: Study, spec: StudySpec) -> int:
+    """Return the number of earlier results that count for the study: the results in its space, or 0 if it trains longer.
 
-    Training is only shortened if the rest of it brings nothing, so the results stay about the same.
+    Training is only shortened if the last part brings nothing, so the results stay about the same.
     """
     longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
     return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
@@ -99,7 +102,7 @@ def size_reason(study: Study, spec: StudySpec) -> str:
         return ""
     if spec.trials == RATE_TRIALS and len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return f"{RATE_TRIALS} trials are enough for a learning rate alone"
-    needed, counted = trials_needed(effect_of(study), len(spec.searched)), _counted(study, spec)
+    needed, counted = trials_needed(effect_of(study), len(spec.searched)), _earlier_results(study, spec)
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
     if counted:
         reason += f", and {count(counted, 'earlier trial')} in the new space {'counts' if counted == 1 else 'count'}"
@@ -108,10 +111,11 @@ def size_reason(study: Study, spec: StudySpec) -> str:
     )
 
 
-def _fewest(spec: StudySpec) -> int:
+def _min_trials(spec: StudySpec) -> int:
     """Return the minimum number of trials of a search.
 
-    They are enough for a learning rate alone, at least one for each choice, and for each compared value enough to tune the others.
+    This number suffices for a learning rate alone, gives each choice at least one trial, and gives each compared value enough
+    trials to tune the other hyperparameters.
     """
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return RATE_TRIALS
@@ -126,11 +130,14 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="", keep=new)
     if fewer is None:
         return ""
-    every, least = (max(settings_needed(len(s.searched)), _fewest(s)) for s in (spec, fewer))
-    which = "the hyperparameters that matter most, " if effect_of(study) == "fine" else ""
+    every, least = (max(settings_needed(len(s.searched)), _min_trials(s)) for s in (spec, fewer))
+    shares = importance.shares(study)
+    kept = sorted(fewer.searched, key=lambda n: -shares.get(n, 0.0))
+    most = sorted(spec.searched, key=lambda n: -shares.get(n, 0.0))[: len(kept)]
+    which = "the hyperparameters that matter most, " if shares and set(kept) == set(most) else ""
     return (
         f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only {which}"
-        f"{listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others."
+        f"{listed(kept)}, with {count(least, 'trial')}, and fix the others."
     )
 
 
@@ -139,7 +146,7 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the next studies may cost together."""
+    """The maximum total cost of the next studies."""
 
     amount: float
     unit: Literal["steps", "seconds"]
@@ -169,7 +176,7 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
         each = costs.steps if budget.unit == "steps" else costs.seconds
         if not math.isfinite(each):
             raise AdvisorError(f"no trial logged its {budget.unit}, so --budget {budget} cannot be planned")
-        paid = _paid(study, spec, int(left / each + 1e-9), first=not made) if not dropped else None
+        paid = _affordable(study, spec, int(left / each + 1e-9), first=not made) if not dropped else None
         if paid is None:
             dropped.append(spec)
             continue
@@ -186,12 +193,12 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
     return tuple(made)
 
 
-def _paid(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec | None:
-    """Return the study with at most this many runs; None if that is too few to answer its question."""
+def _affordable(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec | None:
+    """Return the study with at most this many runs; None if these are too few to answer the study's question."""
     trials = runs // (spec.seeds or 1)
     if trials >= (spec.trials or 1):
         return spec
-    if spec.probe is not None or not spec.searched or trials < (1 if first else _fewest(spec)):
+    if spec.probe is not None or not spec.searched or trials < (1 if first else _min_trials(spec)):
         return None
     why = "the budget pays for too few trials to search it as well"
     fewer = None if enough(trials, spec) else narrowed(study, spec, trials, why)

@@ -1,8 +1,8 @@
 """The next study if no rule recommends a change.
 
-The planner exploits only on positive evidence (`states`). Where nothing can be told, the cheapest study that would tell comes
-first: the learning rate for a batch size that is fixed now, fewer hyperparameters, or more trials of the same space. Long runs and
-repeats of the best trial follow.
+The planner exploits only on positive evidence (`states`). While a question is open, the cheapest study that answers it comes
+first: a search of the learning rate for a newly fixed batch size, a search of fewer hyperparameters, or more trials of the same
+space. Long runs and repeats of the best trial follow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from advisor.model.words import clean, listed, setting, share, trimmed
 from advisor.planning import gain, price
 from advisor.planning.base import best_setting, name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import asks, explore
+from advisor.planning.designs.explore import explore, still_compares
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.open_next import open_next
 from advisor.planning.designs.reseed import reseed
@@ -38,7 +38,7 @@ from advisor.planning.states import EFFECT, Evidence, assess, settings_needed
 from advisor.stats import power
 
 MAX_GAIN = 0.05
-"""Maximum probability, by a model of a settled space, that a search finds a better setting for it to be left out."""
+"""Maximum probability of finding a better setting, by the model, at which a search of a settled space is left out."""
 HARDLY = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance}."
@@ -47,7 +47,7 @@ NOISE = (
     "If these runs, with nothing but other seeds, differ about as much as the trials so far, the results are noise, and {names} "
     "hardly matter in their ranges: search other hyperparameters. If they differ much less, more trials will show the best values."
 )
-SHIP = "If these runs agree, measure their setting on {data}, once, and ship it."
+DEPLOY = "If these runs agree, measure their setting on {data}, once, and deploy it."
 
 
 def closing_study(
@@ -67,9 +67,9 @@ def closing_study(
 
 
 def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Return the study, which only has more or shorter trials or narrower ranges, such that it also tells what is unknown.
+    """Return a study that only has more or shorter trials or narrower ranges, changed so that it also answers open questions.
 
-    If the trials are too few for all hyperparameters, it searches fewer of them, but all those whose ranges it changes.
+    If the trials are too few for all hyperparameters, it searches fewer of them, but all whose ranges it changes.
     """
     evidence = assess(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
@@ -88,10 +88,10 @@ def stopped_if_settled(
 ) -> tuple[StudySpec | None, str]:
     """Return (repeats of the best setting, "") instead of a search that would hardly find a better one.
 
-    If the best setting was repeated already: (None, the reason to stop). Only for a search in the space of the study that compares
-    nothing and is not known to be wrong; any other study is returned as it is, with "".
+    If the best setting was repeated already, return (None, the reason to stop). This applies only to a search in the space of
+    `study` that compares nothing and is not known to be wrong; any other study is returned unchanged, with "".
     """
-    chance = None if asks(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
+    chance = None if still_compares(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
     if chance is None:
         return spec, ""
     again = reseed(study, spec)
@@ -100,7 +100,7 @@ def stopped_if_settled(
         return None, reason
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
     parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
-    note = f"{reason} {SHIP.format(data=spec.objective.final_data)}"
+    note = f"{reason} {DEPLOY.format(data=spec.objective.final_data)}"
     goal = f"Stop searching and {again.goal[0].lower()}{again.goal[1:]}"
     return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)}), ""
 
@@ -113,7 +113,7 @@ def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[R
     state = assess(study, verdicts, rules).state
     if state != "wrong" and gain.hopeless(study, spec):
         return gain.HOPELESS
-    if state != "fine" or not asks(study, study.spec):
+    if state != "fine" or not still_compares(study, study.spec):
         return None
     chance = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1)))
     return MAX_GAIN if chance is not None and chance <= MAX_GAIN else None
@@ -122,7 +122,7 @@ def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[R
 def _candidates(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
-    # More settings cannot be better than a perfect one, and do not answer which of the compared ones is better.
+    # More settings cannot be better than a perfect one, and do not show which of the compared settings is better.
     compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared(study)
     if validation.perfect(study) or compares:
         yield reseed(study, base)
@@ -131,10 +131,10 @@ def _candidates(
     yield open_next(study, base)
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess(study, verdicts, rules)
-    if searching and (evidence.state != "fine" or asks(study, base)):
+    if searching and (evidence.state != "fine" or still_compares(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield ladder(study, base)
-        if "fine" not in (evidence.effect, evidence.variation) and not asks(study, base):
+        if "fine" not in (evidence.effect, evidence.variation) and not still_compares(study, base):
             yield _noise_first(study, base)
         yield explore(study, verdicts, rules, base, evidence)
     designs: list[PlanName] = ["exploit"] if searching and evidence.state == "fine" else []
@@ -187,7 +187,7 @@ def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
 def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
     """Return repeats of the best setting, which show if the results are noise.
 
-    None if fewer trials were run than tune a learning rate alone, or if the setting was repeated already.
+    None if fewer trials were run than are needed to tune a learning rate alone, or if the setting was repeated already.
     """
     again = reseed(study, base) if len(settings.read(study)) >= RATE_TRIALS else None
     return again and again.model_copy(
@@ -196,7 +196,7 @@ def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
 
 
 def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
-    """Return the repeats with a note on the effect that the trials so far would have shown, if it was looked for and not found."""
+    """Return the repeats with a note on the effect that the trials so far would have shown, if a test for an effect found none."""
     tried, searched = settings.read(study).successes, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
     if pruned or evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:

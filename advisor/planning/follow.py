@@ -15,9 +15,10 @@ from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RunPlan, SetField
 from advisor.model.finding import Finding, Verdict
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import MessageField
+from advisor.model.message import MessageField, first_sentence
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.model.words import clean
 from advisor.planning.base import validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.draft import Conflict, Draft
@@ -52,7 +53,7 @@ class Follower:
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
 
-        edits: those of the finding's stage, which get the changes and the notes. savings: those of earlier stages without a study.
+        edits: edits of the finding's stage, to which changes and notes are added. savings: edits of earlier stages without a study.
         """
         if finding.confidence < MIN_CONFIDENCE:
             self.defer(
@@ -60,10 +61,10 @@ class Follower:
             )
             return
         if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
-            self.defer(finding, "it sets in after the best steps, so it hardly changes the results")
+            self.defer(finding, "it does not make the best results worse")
             return
         if (cause := self._waits_for(finding)) is not None:
-            self.defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")
+            self.defer(finding, f"it probably goes away after this: {clean(first_sentence(cause.action)).rstrip('.')}")
             self.settled.append(finding)
             return
         # Designs need the draft without this finding's changes, so create all changes before applying the first.
@@ -82,7 +83,7 @@ class Follower:
     def _designed(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
+        """Return the change, or the changes of the design that it requests; empty if the design creates a separate study."""
         if not isinstance(change, RunPlan):
             return (self._lengthened(finding, change),)
         try:
@@ -104,7 +105,7 @@ class Follower:
         return ()
 
     def _lengthened(self, finding: Finding, change: Change) -> Change:
-        """Return the change; a lengthening of shorter trials is scaled to the length that the study has already."""
+        """Return the change; a lengthening of shorter trials is scaled to the length that the study already has."""
         fixed = self.draft.current.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change

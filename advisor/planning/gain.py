@@ -1,9 +1,9 @@
 """The probability that a search finds a better setting, and by how much it would be better.
 
 Trials of a random or quasi-random search are exchangeable: the best of n + m trials is one of the m new ones with probability
-m / (n + m). The same argument on the results so far also tells how often the new best one leads by more than noise, and by how much
-(`advisor.stats.best_of.record`). It needs no model of the response. On searches of tables of trained networks it was better
-calibrated than a Gaussian process; see `docs/decisions.md`.
+m / (n + m). The same argument on the results so far also tells how often the new best trial leads by more than noise, and by how
+much (`advisor.stats.best_of.expected_gain`). It needs no model of the response. On searches of tables of trained networks it was
+better calibrated than a Gaussian process; see `docs/decisions.md`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ NOISE_LEVEL = 0.05
 
 
 class Gain(NamedTuple):
-    """What a search is expected to gain."""
+    """The expected gain of a search."""
 
     chance: float
     """Probability of a setting that is better than the best one so far, by more than noise if `beyond_noise`."""
     size: float
-    """Expected improvement of the objective in that case. Gains fade, so it is rather an upper bound."""
+    """Expected improvement of the objective in that case. Gains shrink with the number of trials, so this is closer to an upper
+    bound.
+    """
     beyond_noise: bool
     """Whether the variation between seeds is known, so that luck does not count as a gain."""
 
@@ -47,10 +49,10 @@ def hopeless(study: Study, spec: StudySpec) -> bool:
 
 
 def of(study: Study, spec: StudySpec) -> Gain | None:
-    """Return what the search `spec` is expected to gain.
+    """Return the expected gain of the search `spec`.
 
-    None if its trials are not exchangeable with those of the study: a fix by hand before it, another space, length or schedule of
-    training, a sampler that used results, pruned trials, or too few trials.
+    None if its trials are not exchangeable with the study's trials: after a fix by hand, with another space, length or schedule of
+    training, with a sampler that used results, or with pruned or too few trials.
     """
     if (
         study.probe is not None
@@ -73,7 +75,7 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
         return Gain(0.0, 0.0, beyond_noise=True)
     variance = repeats.trial_variance(repeats.settings(study))
     margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_LEVEL)
-    chance, size = best_of.record(tried.costs, spec.trials or 1, margin)
+    chance, size = best_of.expected_gain(tried.costs, spec.trials or 1, margin)
     return Gain(chance, min(size, room), variance is not None)
 
 

@@ -30,7 +30,7 @@ from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
 
 MAX_NAMES = 3
-"""Maximum number of names in a goal; more are counted."""
+"""Maximum number of names in a goal; further names are counted."""
 
 _LENGTH = "the length of training"
 _FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
@@ -40,8 +40,9 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     """Return the goal of the study `after`, which differs from `before` by the changes; the first change that matters leads.
 
     Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
-    hardly matters only saves trials, so its change comes last. A single fixed value is followed by the first other change:
-    `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, which the goal names, too.
+    hardly matters only saves trials, so its change comes last. If only one value is fixed, the first change of another kind
+    follows: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, which the goal
+    names, too.
     """
     parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:
@@ -49,7 +50,7 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     verb = parts[0][0]
     numbers = {subject: n for v, subject, n in parts if v == verb}
     if len(numbers) > 1:
-        # A fixed length is said by the hyperparameter that counts it.
+        # The hyperparameter that counts the length of training already states a fixed length.
         numbers.pop(_LENGTH if verb == "Fix" and any(map(counts_training, numbers)) else "", None)
     if len(numbers) == 1:
         goal = _sentence(verb, *next(iter(numbers.items())))
@@ -91,7 +92,7 @@ def slug(text: str) -> str:
 
 
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
-    """Return (verb, object, numbers) of a change; None if the study does not show it."""
+    """Return (verb, object, numbers) of a change; None if the change is not visible in the study."""
     match change:
         case SetRange():
             return _range(change.parameter, before, after)
@@ -142,7 +143,7 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    # A threshold can have been there without a name among the hyperparameters.
+    # A threshold may have been used although it was not logged as a hyperparameter.
     verb = "Search" if old is None and parameter_kinds.clips_norm(name) else _verb(old, new)
     return verb, clean(name), domain(new)
 

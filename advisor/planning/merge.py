@@ -106,7 +106,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if not merger.specs:
         merger.add_savings(steps=True)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
-    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
+    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divide_by_optimizer(merger.specs))
     if not merger.broken:
         owned, whole = merger.draft.owners.keys(), merger.specs
         specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rates(study, whole, s)) for s in specs)
@@ -117,11 +117,11 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         specs = () if instead is None else (instead,)
     if stop:
         merger.put_off_for_good()
-    anew = bool(specs) and new_scores.asked(specs[0], findings)
-    if anew and not merger.drafted and specs[0].probe is None:
+    scores_changed = bool(specs) and new_scores.needs_new_scores(specs[0], findings)
+    if scores_changed and not merger.drafted and specs[0].probe is None:
         specs, unsized = (merger.trained_again(specs[0]),), frozenset()
     deferred = tuple(_in_words(d, specs) for d in merger.deferred)
-    return Plan(specs=specs, deferred=deferred, unsized=unsized, new_scores=anew, stop=stop)
+    return Plan(specs=specs, deferred=deferred, unsized=unsized, new_scores=scores_changed, stop=stop)
 
 
 @dataclass
@@ -134,7 +134,7 @@ class _Merger(Follower):
     savings: list[StageEdits] = field(default_factory=list)
     """Stages that only save trials or only give advice, and are not part of a study yet."""
     early: list[Advise] = field(default_factory=list)
-    """Advice in the first study that comes from stages before its own."""
+    """Advice in the first study from stages before the study's stage."""
     sweeps: bool = False
     """Whether the study is the sweep of the learning rate after a single setting: what else to change depends on its result."""
     first: tuple[StageEdits, StudySpec] | None = None
@@ -226,7 +226,7 @@ class _Merger(Follower):
     def _wider_rate(self) -> list[Change]:
         """Widen the learning rate's range in the draft, if the best trials lie at its end, and return the change.
 
-        A finding about this end that is unlikely to be right is followed then, too.
+        In that case, even a finding about this end that is unlikely to be right is followed.
         """
         before = self.draft.current
         change = None if self.broken else rate_end.wider(self.study, before)
@@ -238,10 +238,10 @@ class _Merger(Follower):
         return [change]
 
     def tell_more(self) -> None:
-        """Make the first study tell what is unknown, if it has more or shorter trials, or other ranges.
+        """Make the first study also answer open questions, if it has more or shorter trials, or other ranges.
 
-        If the trials are too few for all hyperparameters, it searches fewer, and the later studies are left out: they stand on the
-        space that it no longer has.
+        If the trials are too few for all hyperparameters, it searches fewer, and the later studies are left out: they are based on
+        the former space.
         """
         if self.first is None:
             return
@@ -288,7 +288,7 @@ class _Merger(Follower):
                 self.defer(finding, HARDLY_GAINS)
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
-        """Return the study that trains the best settings again instead of this one; findings that this one follows wait."""
+        """Return the study that trains the best settings again instead of this one; findings that led to this one wait."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not only_advice(finding):
@@ -298,7 +298,7 @@ class _Merger(Follower):
     def add_savings(self, *, steps: bool = False) -> None:
         """Add a study for the stages that only save trials, unless another study includes their changes or it was already run.
 
-        steps: also for stages that only save steps; otherwise these wait for the study that nothing is left to change in.
+        steps: also for stages that only save steps; otherwise these stages wait until nothing is left to change.
         """
         start = self.draft.start
         goals = [e.goal for e in self.savings if e.changes and (steps or not e.shorter_than(start))]
@@ -380,7 +380,7 @@ def _repeats_trial(finding: Finding) -> bool:
 
 
 def _reasons_of_length(edits: StageEdits) -> list[Advise]:
-    """Return the reasons for the number of steps and the like, which the file of a study states in its notes."""
+    """Return the reasons for the number of steps and similar choices, for the notes of the study file."""
     return [Advise(text=c.why) for c in edits.changes if isinstance(c, SetField) and c.field != "trials"]
 
 

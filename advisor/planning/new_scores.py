@@ -1,7 +1,7 @@
 """Studies after a change of the validation data: their scores are not comparable with the old ones, so they stand alone.
 
-If the next study changes nothing about the search, it trains the best settings again, whose order the new scores show. If it does,
-it gets as many trials as if there were no earlier ones (`budget`), and the best setting so far is one of them.
+If the next study changes nothing about the search, it trains the best settings again, and the new scores rank them. Otherwise,
+it gets as many trials as without earlier trials (`budget`), and the best setting so far is one of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ BEST = 5
 NOT_COMPARABLE = "The new scores are not comparable with the old ones."
 ALONE = f"{NOT_COMPARABLE} Analyze this study with `--only-this-round`."
 CHECKPOINTS = "If these trials kept checkpoints, evaluate those on the new data instead of training again."
+POLICIES = "If these trials kept checkpoints, evaluate those over more episodes instead of training again."
 FIRST = "the first trial repeats the best setting, because the new scores are not comparable with the old ones"
 
 
-def asked(spec: StudySpec, findings: Iterable[Finding]) -> bool:
+def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
     """Return whether the study waits for other validation data, as its notes say. Advice of a mere note may be left out."""
     return any(
         isinstance(c, Advise) and c.new_scores and c.text in spec.notes
@@ -38,7 +39,7 @@ def asked(spec: StudySpec, findings: Iterable[Finding]) -> bool:
 def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return the study that trains the best settings again, with the advice of `spec`; `spec` if there are none.
 
-    base: the study without any change. Whatever else `spec` asks for waits for the new scores.
+    base: the study without any change. All other changes of `spec` wait for the new scores.
     """
     best: dict[object, dict[str, Value]] = {}
     for trial in study.ranked():
@@ -48,21 +49,24 @@ def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterab
     if not first:
         return spec
     advice = {*base.notes, *(c.text for f in findings for c in f.changes if isinstance(c, Advise))}
-    why = "one of the best settings, to be compared on the new validation data"
+    rewards = study.kind == "reinforcement-learning"
+    why = (
+        f"one of the best settings, to be compared {'over more episodes' if rewards else 'on the new validation data'}"
+    )
     again = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
     which = f"{len(rivals) + 1} best settings" if rivals else "best setting"
     update = {
         "study": spec.study,
         "sampler": spec.sampler,
         "seeds": None,
-        "goal": f"Train the {which} again: the validation data change",
-        "notes": (*(n for n in spec.notes if n in advice), ALONE, CHECKPOINTS),
+        "goal": f"Train the {which} again: the {'evaluation changes' if rewards else 'validation data change'}",
+        "notes": (*(n for n in spec.notes if n in advice), ALONE, POLICIES if rewards else CHECKPOINTS),
     }
     return validate(again.model_copy(update=update))
 
 
 def with_best(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search with the best setting so far as its first trial, if that has a value of all that is searched."""
+    """Return the search with the best setting so far as its first trial, if it has a value for each searched hyperparameter."""
     best = study.ranked()[:1]
     searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not searches or not best or not spec.searched.keys() <= best[0].params.keys():

@@ -20,7 +20,7 @@ from advisor.stats import power
 
 @dataclass(frozen=True)
 class Cost:
-    """What a study costs."""
+    """The cost of a study."""
 
     runs: int
     steps: float
@@ -47,11 +47,11 @@ class Cost:
 
 
 def cost(study: Study, spec: StudySpec) -> Cost:
-    """Return what a next study costs, judged by the length and the step times of this study's trials."""
+    """Return the cost of a next study, estimated from the length and the step times of this study's trials."""
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     planned = [study.planned_steps(t) for t in ended]
     last = [float(study.cost_curve(t).steps[-1]) for t in ended]
-    # A result that was logged once, at step 0 or 1, tells no length.
+    # A result that was logged once, at step 0 or 1, does not show the length of training.
     lengths = [s for s in planned if s > 0] or [s for s in last if s > 1]
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
@@ -61,7 +61,7 @@ def cost(study: Study, spec: StudySpec) -> Cost:
 
 
 def summary(study: Study, spec: StudySpec) -> str:
-    """Return what the study costs and what it may gain, in sentences."""
+    """Return the cost and the expected gain of the study, in sentences."""
     return " ".join(filter(None, (cost(study, spec).sentence, gain.sentence(study, spec))))
 
 

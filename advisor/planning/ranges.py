@@ -1,4 +1,4 @@
-"""Narrows the ranges of the next study to where its best setting lies: what is known to be worse needs no trials.
+"""Narrows the ranges of the next study to where its best setting lies: values known to be worse need no trials.
 
 A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
 a finding moved outwards stays, as do the ranges of special studies and those that an adaptive search had already. The range of a
@@ -23,9 +23,10 @@ from advisor.planning.goals import with_range
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
-    """Return the study with ranges that leave out what the trials of `study` rule out.
+    """Return the study with ranges that leave out values that the trials of `study` rule out.
 
-    keep: the parts that findings set. If a finding cut one end of a range, the trials may cut it more, and also the other.
+    keep: the parts that findings set. If a finding cut one end of a range, the trials may cut this end further, and also the other
+    end.
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
@@ -69,7 +70,7 @@ def _free_ends(
 
 
 def _why(study: Study, spec: StudySpec) -> str:
-    """Return why the ranges are narrower, as a clause."""
+    """Return the reason for the narrower ranges, as a clause."""
     fit = promising.model_of(study)
     assert fit is not None
     more = (

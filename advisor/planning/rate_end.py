@@ -22,7 +22,7 @@ from advisor.model.study import Study, Trial
 BEST = 5
 """Number of best settings to look at; the study needs twice as many."""
 AT_END = 4
-"""Minimum number of them, including the best one, in the outer part of the range. Our choice."""
+"""Minimum number of the `BEST` settings, including the best one, in the outer part of the range. Our choice."""
 OUTER = 1 / 3
 """Share of the range, on its scale, that counts as its outer part. Our choice."""
 
@@ -30,9 +30,9 @@ OUTER = 1 / 3
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
     """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
 
-    None also if results get worse towards the end (if nothing else was searched, one worse setting further out shows it), if trials
-    failed there or lie beyond it, or if the sampler crowds trials near
-    good ones in any case. If all settings are equal, it is moved in at most 8 % of studies.
+    Also None if results get worse towards the end (if nothing else was searched, one worse setting further out shows it), if trials
+    failed there or lie beyond it, or if the sampler clusters trials near
+    good ones anyway. If all settings are equally good, the end is moved in at most 8 % of studies.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
@@ -42,7 +42,7 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
         moved = extension.extended(study, name, side, 0.0)
         if moved is None or now.low is None or now.high is None:
             continue
-        # As little as a learning rate is ever moved: nothing shows where the best value lies.
+        # The minimum move of a learning rate, because nothing shows where the best value lies.
         low, high = now.low, now.high
         if side == "low":
             low = max(moved[0][0], rounded(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]

@@ -22,7 +22,7 @@ from advisor.planning import batch_sizes
 
 MAX_VALUES = 4
 """Maximum number of values of an architecture's hyperparameter that count as a list, although it was inferred as a range."""
-COSTS = "it changes the cost of training and serving, so compare its values in a study of their own"
+COSTS = "it changes the cost of training and serving, so compare its values in a separate study"
 
 
 def role_of(name: str) -> tuple[Role, str]:
@@ -32,7 +32,7 @@ def role_of(name: str) -> tuple[Role, str]:
     if parameter_kinds.is_batch_size(name):
         return "fixed", "choose the batch size by throughput, not by validation quality"
     if parameter_kinds.chooses_optimizer(name):
-        return "fixed", "compare optimizers in a study of their own; their hyperparameters do not carry over"
+        return "fixed", "compare optimizers in a separate study; their hyperparameters do not carry over"
     if parameter_kinds.is_regulariser(name):
         return "nuisance", "the best strength of a regulariser changes with every other hyperparameter"
     if parameter_kinds.is_of_optimizer(name) or parameter_kinds.clips_norm(name):
@@ -58,7 +58,8 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     if counts_training(name) and name in best and parameter.searched:
         reason = role_of(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
-        # The best trial is weak evidence of the best architecture: it has one of few values, with other settings that suit it.
+        # The best trial is weak evidence of the best architecture: it has one of few values, and its other hyperparameters may just
+        # suit this value.
         return _compared(study, name)
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
@@ -86,7 +87,7 @@ def _compared(study: Study, name: str) -> Parameter:
 
 
 def reason_to_keep(change: SetRange, now: Parameter | None) -> str | None:
-    """Return why a hyperparameter's range must not change so, although a finding asks for it; None if it may.
+    """Return the reason why a hyperparameter's range must not change as a finding asks; None if it may.
 
     now: the hyperparameter in the study that is to be changed.
     """

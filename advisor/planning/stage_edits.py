@@ -26,7 +26,7 @@ class StageEdits:
 
     @property
     def by_priority(self) -> list[Change]:
-        """The changes in the order of their findings, the most important first; those of designs come before them."""
+        """The changes in the order of their findings, the most important first; changes of designs precede them."""
         asked = [c for f in self.findings for c in f.changes]
         return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
 

@@ -50,12 +50,12 @@ STAGES: tuple[Stage, ...] = (
 def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     """Return the stages by priority. If instability does not limit training, the search space comes before stability.
 
-    An unsure end of a range does not put off a sure finding on the length of training. Overfitting that does not harm the objective
-    comes last; overfitting that does comes before notes on the length.
+    An uncertain finding on the end of a range does not put off a certain finding on the length of training. Overfitting comes last
+    if it does not harm the objective, and before notes on the length if it does.
 
-    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not if
-    the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable. With
-    fewer than `MIN_FEASIBLE` feasible trials, the best trial is unreliable, so finding a space with more of them comes first.
+    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not matter
+    if the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable.
+    With fewer than `MIN_FEASIBLE` feasible trials, the best trial is unreliable, so finding a space with more of them comes first.
     """
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
     infeasible = any(f.goal == "infeasible" and not (f.explained_by and only_advice(f)) for f in findings)

@@ -16,7 +16,7 @@ from advisor.computed.space import importance, settings
 from advisor.engine.rule import Rule
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.study import Study
-from advisor.planning.designs.exploit import inside
+from advisor.planning.designs.exploit import best_lies_inside
 from advisor.planning.stages import MIN_CONFIDENCE
 from advisor.stats import power
 
@@ -83,7 +83,7 @@ def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> 
         return "wrong"
     quiet = [rule for rule, settled in required.items() if settled == "quiet"]
     settled = bool(quiet) and all(state.get(rule) == "fine" for rule in quiet)
-    return "fine" if settled and inside(study) else "cannot be told"
+    return "fine" if settled and best_lies_inside(study) else "cannot be told"
 
 
 def effect_of(study: Study) -> State:

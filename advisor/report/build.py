@@ -69,8 +69,8 @@ def build_report(
 ) -> Report:
     """Build the report on a study.
 
-    specs: the next studies in run order. stop: the reason why there is none although findings ask for one. command: the command
-    line of the analysis.
+    specs: the next studies in run order. stop: the reason why there is no next study although findings ask for one. command: the
+    command line of the analysis.
     """
     ranked = study.ranked()
     return Report(
@@ -78,7 +78,7 @@ def build_report(
         counts=_counts(study),
         best=_best(study, ranked),
         spread=_spread(study),
-        again=_again(study),
+        again=_rerun_interval(study),
         inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
         warnings=tuple(encodable(w) for w in study.warnings),
         decisions=tuple(
@@ -157,7 +157,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
 
 
 def _means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
-    """Return the means of the best trial's setting, and of the best other one; (None, None) if the former was not repeated."""
+    """Return the means of the best trial's setting, and of the best other setting; (None, None) if the former was not repeated."""
     by_mean = sorted(repeats.settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.fresh) < 2:
@@ -206,7 +206,7 @@ def _spread(study: Study) -> Spread | None:
     return Spread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
 
 
-def _again(study: Study) -> tuple[float, float] | None:
+def _rerun_interval(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_again(study)
     if costs is None or validation.perfect(study):  # a perfect result has no variation to estimate
         return None

@@ -44,7 +44,7 @@ class Row:
     done: float | None
     """Share of the planned training that is done; None if the length is unknown."""
     progress: str
-    """The same in words: `40 %`, or the last step."""
+    """The trial's progress in words: `40 %`, or the last step."""
     state: str
     word: str
     message: str
@@ -93,7 +93,7 @@ class State:
     changes: tuple[str, ...] = ()
     """Differences between the current report and the previous one, one sentence each."""
     running: tuple[Row, ...] = ()
-    """The running trials, those to act on first, and then the stopped ones."""
+    """The running trials, most urgent first, and then the stopped trials."""
     summary: str = ""
     """The number of running trials and what the guard has saved, in a sentence or two; empty without either."""
     error: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,19 @@ from advisor.model.spec import StudySpec
 from advisor.planning import Deferred
 from advisor.planning.stages import only_advice
 from advisor.report.plot_data.model import Figures, TrialRow
+
+STATUS_LABELS: Mapping[str, str] = {
+    "complete": "complete",
+    "early_stopped": "stopped early",
+    "pruned": "pruned",
+    "stopped": "cut short",
+    "diverged": "diverged",
+    "not_learned": "learned nothing",
+    "infeasible": "crashed",
+    "no_data": "without data",
+    "running": "running",
+}
+"""The status of a trial in words. Every part of a report uses the same ones."""
 
 
 class TrialCounts(FrozenModel):
@@ -44,6 +57,11 @@ class TrialCounts(FrozenModel):
         """Number of trials that ended without a usable result."""
         return self.total - self.feasible - self.no_data - self.running
 
+    def in_words(self, *statuses: str) -> str:
+        """Return the numbers of trials with these statuses, or with any, as in "3 diverged, 1 crashed"; may be empty."""
+        numbers = ((getattr(self, status), STATUS_LABELS[status]) for status in statuses or STATUS_LABELS)
+        return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
+
 
 class RuleInfo(FrozenModel):
     """The report's description of a rule."""
@@ -60,7 +78,7 @@ class RuleInfo(FrozenModel):
 
 
 class SettingMean(FrozenModel):
-    """Mean result of a setting over its trials with different seeds, without those whose results selected the setting."""
+    """Mean result of a setting over its trials with different seeds, without the trials whose results selected the setting."""
 
     value: float
     trials: int
@@ -95,7 +113,7 @@ class Unlock(FrozenModel):
     text: MessageField
     """The action, and the number of checks that it unlocks, in one sentence."""
     checks: tuple[str, ...]
-    """Ids of the rules that it unlocks."""
+    """Ids of the rules that the action unlocks."""
     code: str | None = None
     """Lines of Python for the framework that logged the study; None if there are none."""
 
@@ -107,15 +125,15 @@ class NextStudy(FrozenModel):
     spec: StudySpec
     yaml: str
     cost: str = ""
-    """What it costs, as a sentence."""
+    """Cost of the study, as a sentence."""
     size: str = ""
-    """Reason for its number of trials, as a clause; empty if its goal says the number."""
+    """Reason for the study's number of trials, as a clause; empty if the study's goal states the number."""
     training: str = "python train.py"
-    """Command that trains one trial, with placeholders for what the study sets."""
+    """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
     """Options of that command that no trial had."""
     command_known: bool = True
-    """Whether a trial recorded its command; `training` is only an example if none did."""
+    """True if a trial recorded its command; otherwise `training` is only an example."""
 
 
 class RunningTrial(FrozenModel):
@@ -129,11 +147,11 @@ class RunningTrial(FrozenModel):
     length: float | None
     """Planned length in steps; None if unknown."""
     message: MessageField
-    """The verdict with its evidence, or the reason why nothing can be told."""
+    """The verdict with its evidence, or the reason why the trial cannot be judged."""
     stop: bool
-    """Whether the evidence suffices to stop the trial."""
+    """True if the evidence suffices to stop the trial."""
     notes: tuple[MessageField, ...] = ()
-    """Findings that this trial shows by itself, such as waiting for data."""
+    """Findings about this trial alone, such as waiting for data."""
 
     @property
     def done(self) -> float | None:
@@ -147,7 +165,7 @@ class StoppedTrial(FrozenModel):
     id: str
     name: str
     step: int
-    """Last evaluated step when it was stopped."""
+    """Last evaluated step before the stop."""
     length: float | None
     """Planned length in steps; None if unknown."""
     reason: str
@@ -160,7 +178,7 @@ class StoppedTrials(FrozenModel):
     saved_steps: int = 0
     """Planned steps that these trials did not train."""
     each: tuple[StoppedTrial, ...] = ()
-    """The trials, those that were stopped last first."""
+    """The trials, the most recently stopped trial first."""
 
 
 class Provenance(FrozenModel):
@@ -202,21 +220,21 @@ class ReportData(FrozenModel):
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
     stop: MessageField | None = None
-    """Why there is no next study although findings ask for one; None if there is one, or if nothing is left to do."""
+    """Reason why there is no next study although findings ask for one; None if there is one or nothing is left to do."""
     figures: Figures
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
     advice: tuple[AdviceRecord, ...] = ()
-    """What following the advice of each rule has gained so far in this store."""
+    """Gains so far in this store from following the advice of each rule."""
     runs_url: str | None = None
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
 
     running: tuple[RunningTrial, ...] = ()
-    """The running trials with the guard's verdicts, those to act on first."""
+    """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Whether stopping early would have been safe in this study; None if its trials have no curves."""
+    """Effects that early stopping would have had in this study; None if its trials have no curves."""
 
     folder: str = "advisor-report"
     """Folder of the report, as the commands in it name it."""

@@ -16,14 +16,14 @@ from advisor.report.text.best_value import best_sentence
 from advisor.report.text.headline import headline
 
 if TYPE_CHECKING:
-    from advisor.tracking.publish import Published
+    from advisor.tracking.publish import ReportRun
 
 
 _STATUSES = ("fired", "quiet", "not-assessed", "broken")
 """Statuses of a verdict, in the order in which the tag counts them."""
 
 
-def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
+def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
     """Log the report's files as artifacts and the findings as tags of the run "advisor" in the experiment.
 
     That run is created once and reused, and analyses ignore it. The experiment's description gets the headline and a link to the
@@ -36,7 +36,9 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of the others."""
+    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of other
+    verdicts.
+    """
     title = headline(report)
     findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
     summary = _note(f"{title} {best_sentence(report)}")

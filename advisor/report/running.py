@@ -1,4 +1,4 @@
-"""What a report says of the trials that still run, and of those that the guard stopped."""
+"""The report's data on running trials, and on trials that the guard stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
-    """Return the running trials with their verdicts, those to act on first."""
+    """Return the running trials with their verdicts, most urgent first."""
     verdicts = sorted(running_verdicts(study), key=lambda v: (_ORDER.index(v.state), v.trial.index))
     return tuple(_row(study, v, rules if i < MAX_NOTED else ()) for i, v in enumerate(verdicts))
 

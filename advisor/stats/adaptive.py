@@ -1,4 +1,4 @@
-"""A test if a sampler was adaptive: do later points lie where earlier points were good?"""
+"""Tests whether a sampler was adaptive: do later points lie where earlier points were good?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERMUTATIONS = 199
 MIN_POINTS = 10
 """Minimum number of points for a test."""
 MAX_POINTS = 128
-"""Maximum number of points to test, counted from the first point. An adaptive sampler shows within that many points."""
+"""Maximum number of points to test, counted from the first point. Adaptive sampling shows within this number of points."""
 _AXES_AT_ONCE = 100
 """Number of axes whose distances are computed together, which bounds the memory."""
 _MIN_P_EVEN = 0.1
@@ -26,10 +26,10 @@ soon clusters on some axis.
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
     """Return the p-value of the hypothesis that points were placed without regard to earlier costs; 1 for fewer than 10 points.
 
-    positions: (n, d) in the order of the trials, in 0..1, NaN if a point has no such axis; costs: (n,), NaN for failed trials. It
-    is a permutation test of two statistics with a Bonferroni correction. One is the distance to the best earlier point; the other
-    is the difference between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that
-    is traversed in order would look adaptive.
+    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. It is
+    a permutation test of two statistics with a Bonferroni correction. One is the distance to the best earlier point; the other
+    is the difference between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid
+    that is traversed in order would look adaptive.
     """
     u = positions[:MAX_POINTS]
     u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]

@@ -1,4 +1,4 @@
-"""The best of n trials as a function of n, computed exactly. Lower costs are better; NaN is a failed trial."""
+"""The best of n trials as a function of n, computed exactly. Lower costs are better; NaN marks a failed trial."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
     return 1 - chance_of_none(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
-def record(costs: FloatArray, more: int, margin: float = 0.0) -> tuple[float, float]:
+def expected_gain(costs: FloatArray, more: int, margin: float = 0.0) -> tuple[float, float]:
     """Return (probability, size) of a gain from `more` further trials that are exchangeable with those of costs (n,), n >= 1.
 
     A gain is a cost that is lower than the best one so far by more than `margin`; its size is the expected difference. Both are
-    exact for a random part of the n trials, as large a part as the n trials are of all n + more. Gains fade, so the size is rather
-    an upper bound.
+    exact for a random subset that is as large a share of the n trials as these are of all n + more trials. Gains shrink with the
+    number of trials, so the size is closer to an upper bound.
     """
     ordered = _ordered(costs)
     total, gaps = len(ordered), ordered - ordered[0]
@@ -45,11 +45,11 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def chance_of_a_late_part(sizes: Sequence[int], ranks: Sequence[int], better: int) -> float:
-    """Return the p-value of a part whose item of the given rank comes after `better` items of the whole.
+def p_of_late_group(sizes: Sequence[int], ranks: Sequence[int], better: int) -> float:
+    """Return the p-value of a group of items if `better` items of all groups precede the item with the group's rank in `ranks`.
 
-    It bounds the probability that, in a random order, some part has fewer than its rank of items among the `better` first ones
-    (hypergeometric distribution, summed over the parts). sizes, ranks: by part; rank 1 is the best item of a part.
+    It bounds the probability that, in a random order, some group has fewer items than this rank among the first `better` items
+    (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
     """
     total = sum(sizes)
     chances = [stats.hypergeom.cdf(rank - 1, total, size, better) for size, rank in zip(sizes, ranks, strict=True)]
@@ -99,7 +99,7 @@ def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArr
 
 
 def rank_of_best(total: int, n: int, level: float) -> int:
-    """Return the rank, from 1, at which the best of n trials drawn with replacement from `total` has this quantile, in 0..1."""
+    """Return the rank (1 is best) at the `level` quantile of the best of n trials drawn with replacement from `total`."""
     rank = math.ceil(-total * math.expm1(math.log1p(-level) / n) - 1e-9) if level < 1 else total
     return min(max(rank, 1), total)
 

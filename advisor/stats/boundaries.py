@@ -36,7 +36,7 @@ _DECAY = 0.25
 _POSITIONS = np.linspace(0, 1, 41)
 
 
-# --- do the best cluster at an end? ---------------------------------------------------------------------------------------------
+# --- do the best trials cluster at an end? ---------------------------------------------------------------------------------------
 
 
 def scores(costs: FloatArray) -> FloatArray:
@@ -63,7 +63,7 @@ def gains(costs: FloatArray) -> FloatArray:
 def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
     """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for all 2 d ends.
 
-    positions: (n, d), NaN if a point has no such axis; values: (n,). The statistic is the correlation of a point's value with the
+    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation of a point's value with the
     rank of its position. The null distribution is the maximum over the axes under permutations of the values (Westfall and Young;
     all permutations for n <= 7), so the p-values hold for any sampling. Axes without variation have p = 1.
     """
@@ -101,7 +101,7 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
     return ranks / size if size > 0 else ranks
 
 
-class Crowded(NamedTuple):
+class CrowdedEnd(NamedTuple):
     """An end of an axis at which good trials cluster and the response is best."""
 
     axis: int
@@ -114,14 +114,14 @@ class Crowded(NamedTuple):
     """p-value for the successful trials alone at this end; 0 if no trial failed."""
 
 
-def crowded(
+def crowded_ends(
     numeric: list[FloatArray],
     choices: list[FloatArray],
     costs: FloatArray,
     edge: float,
     certainty: float,
     level: float,
-) -> list[Crowded]:
+) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
     numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if the best value lies within `edge` of it with
@@ -137,13 +137,13 @@ def crowded(
             sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
-                    ends_by_axis[axis] = Crowded(axis, side, probability, float(p[axis, column]))
+                    ends_by_axis[axis] = CrowdedEnd(axis, side, probability, float(p[axis, column]))
     # With too many axes, even the smallest p-value of the permutation test would exceed the level.
     if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
         for end in surface.ends(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE_SHARE
             if chance <= level and end.axis not in ends_by_axis:
-                ends_by_axis[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
+                ends_by_axis[end.axis] = CrowdedEnd(end.axis, end.side, end.probability, chance)
     ends = [c._replace(p_successful=_p_successful(numeric[c.axis], costs, c.side)) for c in ends_by_axis.values()]
     supported = [c for c in ends if c.p_successful <= MAX_P_LEAN]
     return sorted(supported, key=lambda c: (c.p, -c.probability, c.axis))
@@ -247,7 +247,7 @@ def _evidence(
 
 
 def _inverse(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a symmetric positive definite matrix, in half the time of a general one."""
+    """Return the inverse of a symmetric positive definite matrix, in half the time of a general inversion."""
     factor, status = lapack.dpotrf(matrix, lower=True)
     half, singular = lapack.dpotri(factor, lower=True)
     if status or singular:
@@ -305,7 +305,7 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
     return float(stats.t.cdf(weights[1] / error, freedom))
 
 
-def turned(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if results along the only axis turn before the end, so that the optimum lies inside the range.
 
     positions, costs: (n,), finite. Results turn if the outermost point is not the best and one of two conditions holds: a parabola

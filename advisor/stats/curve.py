@@ -15,7 +15,7 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 6
 """Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Maximum finite value; larger values count as infinite. Only diverged runs exceed it, and squares of smaller ones are finite."""
+"""Maximum finite value; larger values count as infinite. Only diverged runs exceed it, and squares of smaller values are finite."""
 _WINDOW = 0.1
 """Width of the window whose median is a level, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
@@ -23,7 +23,7 @@ _ROUNDING = 2 * float(np.finfo(np.float32).eps)
 """Maximum second difference that counts as a rounding error, as a share of the values. Most metrics are 32-bit floats."""
 LATE_POINTS = 5
 """Minimum number of points in the second half of a curve, or at its end, to fit a line."""
-_UNKNOWN_INFLATION = 2.0
+_DEFAULT_INFLATION = 2.0
 """Variance inflation if there are too few evaluations to estimate it. It corresponds to a lag-1 autocorrelation of 1/3."""
 
 
@@ -51,7 +51,7 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     degrees_of_freedom = n - degree - 1
     deviation = math.sqrt(squares / degrees_of_freedom)
     if n < 10 or squares == 0:
-        return deviation, _UNKNOWN_INFLATION, float(degrees_of_freedom)
+        return deviation, _DEFAULT_INFLATION, float(degrees_of_freedom)
     lag = float(residual[1:] @ residual[:-1]) / squares
     # Fitting a line reduces the autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice that amount.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)

@@ -57,9 +57,9 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
     """Compare the costs of the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
     If both settings have two or more repeats, the error is Welch's. The p-value is then that of a permutation test of the
-    studentised difference, or of Welch's t-test if there are too few permutations. If either setting has one repeat, the error
-    follows from `pool`, the standard deviation and degrees of freedom over repeats of any setting. If `pool` is None, it follows
-    from the repeats of the other setting.
+    studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one repeat, the error is
+    computed from `pool`: (standard deviation, degrees of freedom) between repeats, over any settings. If `pool` is None, the error
+    is computed from the repeats of the setting that has several.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -94,7 +94,7 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest difference of one more run from a setting's mean over `repeats` runs that is not significant (one-sided).
+    """Return the largest insignificant difference (one-sided) of one more run from a setting's mean over `repeats` runs.
 
     variance: (standard deviation, degrees of freedom), as from `pooled`.
     """

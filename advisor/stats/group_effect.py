@@ -3,7 +3,7 @@
 A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
 a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
 better other settings may be. Both the shared response and the deviations are sums of one function per hyperparameter and a joint
-function of all. The shares of the two parts are fitted, because fewer settings suffice to detect single effects than joint ones.
+function of all hyperparameters. The shares of these two parts are fitted, because joint effects need more settings to be detected.
 The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams,
 "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
@@ -25,7 +25,7 @@ SEED = 0
 MIN_EACH = 4
 """Minimum number of settings with a result in each of the groups to compare."""
 _PARAMETER_DRAWS = 20
-"""Number of draws of the model's parameters (relevances and variances) from their posterior."""
+"""Number of posterior draws of the model's parameters: relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
 """Number of responses to draw for each draw of the model's parameters."""
 _MAX_POINTS = 128
@@ -37,7 +37,7 @@ MAX_PLACES = 240
 _CANDIDATES = 2400
 """Number of random places near good settings, from which the most promising ones of each group are chosen."""
 _MIN_GOOD = 4
-"""Minimum number of settings of each group that count as good; its best value is sought between and around them."""
+"""Minimum number of settings of each group that count as good; the group's best value is sought between and around these."""
 _CONSTANT_VARIANCE = 4.0
 """Prior variance of a group's constant, in variances of the costs."""
 _JITTER = 1e-4
@@ -114,7 +114,7 @@ class _Scale:
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
     def noise_factors(self, costs: FloatArray) -> FloatArray:
-        """Return the noise variance of each score as a multiple of the noise at the best cost; asinh shrinks that of high costs."""
+        """Return the noise variance of each score as a multiple of the noise at the best cost; asinh shrinks it at high costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
@@ -123,18 +123,18 @@ class _Scale:
 
 
 @dataclass(frozen=True)
-class More:
-    """Draws of the results of `number` more random settings, shape (draws,) each."""
+class FurtherResults:
+    """Posterior draws of the results of further random settings, each array of shape (draws,)."""
 
     gains: FloatArray
-    """The response at the best setting minus the best new response, at least 0 and free of noise."""
+    """The response at the best setting minus the best new response, at least 0 and without noise."""
     noise: FloatArray
     """Standard deviation of the noise of a result."""
     best: FloatArray
     """The best new result, with its noise."""
 
 
-def more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int) -> More:
+def draw_more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int) -> FurtherResults:
     """Draw the results of `number` more random settings; at most `MAX_PLACES` of them are drawn.
 
     numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
@@ -163,7 +163,7 @@ def more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray
         new_bests.append(
             (drawn_costs[:, 1:] + deviation * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1)
         )
-    return More(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
+    return FurtherResults(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
 def _new_places(
@@ -219,7 +219,7 @@ class _Model:
     """The fitted Gaussian process.
 
     `mode` holds the logarithms of the relevances, the logit of the additive share, and the logarithms of the shared variance, the
-    groups' own variance and the noise.
+    variance of the groups' deviations, and the noise.
     """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:

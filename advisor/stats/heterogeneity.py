@@ -1,4 +1,4 @@
-"""A test if several values, each with a standard error, differ by more than chance."""
+"""Tests whether several values, each with a standard error, differ by more than chance."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Heterogeneity:
     error: float
     """Root mean square of the standard errors of the values."""
     critical_range: float
-    """Range that k equal true values exceed with probability `level`."""
+    """Range that k estimates of one true value exceed with probability `level`."""
     p: float
-    """p-value: probability that equal true values have a range at least this large."""
+    """p-value: probability that estimates of one true value have a range at least this large."""
 
     @property
     def examples_needed(self) -> float:
         """Ratio of the number of examples with which the observed range would be detectable to the present number.
 
-        Errors fall with the square root of the number. The ratio is infinite if the values are equal.
+        Errors fall with the square root of the number of examples. The ratio is infinite if the values are equal.
         """
         return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
 

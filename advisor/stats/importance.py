@@ -1,9 +1,9 @@
 """Importance of each hyperparameter, alone and through interactions, with uncertainty.
 
-A Gaussian process with one relevance per axis, as in `surface`, is fitted to normal scores of the ranks, so that neither the unit
-nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their posterior, and one response is
-drawn for each of these draws. Importance is Sobol's total index over the settings that were tried: a share of the variance between
-trials, including noise.
+A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of the
+ranks, so that neither the unit nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their
+posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the settings that were tried: a
+share of the variance between trials, including noise.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _MAX_SD = 3.0
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 """Bounds of the log relevances, the log signal and the log noise."""
 _CHOICE_COORDINATE = 0.125**0.5
-"""Coordinate of a choice on its own axis; two different choices are half a range apart."""
+"""Coordinate of a choice on its one-hot axis; two different choices are half a range apart."""
 _MISSING_COORDINATE = 0.4
 _JITTER = 1e-6
 _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
-"""Relevances of the kernels of the permutation test: a slow and a fast change along an axis."""
+"""Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
 _MIN_P = 0.01
 """Smallest p-value that `Response.p` returns; at or below it, one axis alone is significant."""
 _MAX_SHUFFLES = 19
@@ -126,12 +126,12 @@ class Response:
         self._draws = self._draw_all()
 
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
-        """Return the probability (p-value) that shuffled results depend on the axes as much, at least 0.01.
+        """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
 
         Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
         shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis that
-        the response lacks because its effect is weaker. If there are any, axes are only tested alone, because the test must correct
-        for the selection among all axes.
+        the response lacks because its effect is weaker. If `others` has entries, axes are only tested alone, because the test must
+        correct for the selection among all axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]

@@ -1,4 +1,4 @@
-"""A test if two hyperparameters interact. The null hypothesis is an additive response: a sum of one function per hyperparameter."""
+"""Tests whether two hyperparameters interact. The null hypothesis is an additive response: one function per hyperparameter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEED = 0
 DRAWS = 1999
 MAX_DRAWS = 19_999
 _RELEVANCES = (1.0, 16.0)
-"""Relevances of the interaction's kernel: a single bend over the range, and a sharp turn."""
+"""Inverse squared length scales of the interaction's kernel: for a single bend over the range, and for a sharp turn."""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
@@ -24,8 +24,8 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
 
     The additive model has one smooth function per axis. It uses the relevances of `response`, and its variances are estimated by
     restricted maximum likelihood. A score test adds the variance of a product of smooth functions of both axes, for four pairs of
-    relevances. The smallest of the four p-values is compared with data simulated from the additive model. It is not adjusted for
-    other pairs.
+    relevances. The smallest of the four p-values is compared with data simulated from the additive model. The result is not
+    adjusted for other pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
@@ -45,7 +45,7 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
 
 
 def draws_for(level: float) -> int | None:
-    """Return the number of draws that can show a p-value as small as `level`; None if it exceeds `MAX_DRAWS`."""
+    """Return the number of draws that can show a p-value as small as `level`; None if this takes more than `MAX_DRAWS`."""
     number = math.ceil(1 / level) - 1
     return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
 

@@ -1,7 +1,7 @@
 """Sudden changes of noisy series: jumps of a loss, and a rise at its start. `spikes` finds the outliers of gradient norms.
 
-No test here assumes normal noise. The scale of chance changes is estimated from the lower half of the series' own changes, and an
-exponential tail with this scale bounds the largest one. For noise with lighter tails (normal, or log-normal on a log scale) the
+No test here assumes normal noise. The scale of chance changes is estimated from the smaller half of the series' changes, and an
+exponential tail with this scale bounds the largest change. For noise with lighter tails (normal, or log-normal on a log scale) the
 bound is conservative. At most a quarter of the series may be outliers; more outliers would inflate the scale.
 """
 
@@ -26,15 +26,15 @@ _TENFOLD = 10.0
 _MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
-"""Minimum numbers of points that a jump lasts; each of them is tried. 1 is left out, because one odd minibatch is not a jump."""
+"""Minimum durations of a jump, in points; each is tried. 1 is left out, because one atypical minibatch is not a jump."""
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
-_MAX_FEW_POINTS = 9
-"""Minimum number of points in a level whose noise is approximately normal; a few odd minibatches can dominate fewer points."""
+_MIN_NORMAL_POINTS = 9
+"""Minimum number of points in a level whose noise is approximately normal; fewer points are sensitive to atypical minibatches."""
 _MIN_TAIL = 80
 """Minimum number of independent changes to fit the tail from their upper quartile."""
 _MIN_LOST_SHARE = 0.5
-"""Minimum share of a loss's fall that a collapse undoes to the end of the curve."""
+"""Minimum share of a loss's fall that a collapse has undone at the end of the curve."""
 _LASTING_SHARE = 0.9
 """Minimum share of the levels after a collapse that must lie above the noise."""
 _STEEPEST_SHARE = 0.05
@@ -69,11 +69,11 @@ class Tail:
         return self.base + self.freedom * self.scale * grown
 
 
-def upper_tail(values: FloatArray) -> Tail | None:
-    """Return the upper tail of finite values (n,) above their median; None if fewer than 4 values lie above it."""
-    centre = float(np.median(values)) if len(values) else 0.0
-    excesses = np.sort(values[values > centre]) - centre
-    return _tail(excesses, centre, len(excesses), 1.0) if len(excesses) >= 4 else None
+def upper_tail(values: FloatArray, begin: float = 0.5) -> Tail | None:
+    """Return the upper tail of finite values (n,) above their quantile `begin`; None if fewer than 4 values lie above it."""
+    base = float(np.quantile(values, begin)) if len(values) else 0.0
+    excesses = np.sort(values[values > base]) - base
+    return _tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
 def level_tail(moves: FloatArray, width: int) -> Tail | None:
@@ -97,7 +97,7 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
-    """Return the tail of sorted excesses (n,). Of those above the median only the number counts, so that outliers
+    """Return the tail of sorted excesses (n,). Above their median only their number counts, so that outliers
     have no effect.
     """
     half = max(len(excess) // 2, 1)
@@ -123,7 +123,7 @@ class Jump:
     share: float
     """Size of the rise as a share of the loss's fall since the start of training."""
     p: float
-    """p-value: probability that the noise of this series makes as large a jump anywhere."""
+    """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
     limit: float
     """Level that a chance jump from `before` exceeds in one of 20 such series."""
     log: bool
@@ -146,10 +146,10 @@ def largest_jump(
 
 
 def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
-    """Return the rise of a finite loss (n,) at index `first` or later that undoes half of its fall and lasts to its end.
+    """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
 
-    Return None if there is none. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a
-    collapsed loss scatters more. Growing noise alone does not undo half of the fall to the end, so it does not count as a collapse.
+    Return None without such a rise. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a
+    collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -159,7 +159,7 @@ def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ())
 
 
 def _most_significant(rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool) -> Jump | None:
-    """Return the rise with the lowest p-value, corrected for their number, in the unit of the loss; None if there is none."""
+    """Return the rise with the lowest p-value (corrected for the number of rises) in the unit of the loss; None without rises."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
@@ -307,7 +307,7 @@ class EarlyRise:
     share: float
     """Size of the rise as a share of the training's gain below the first value; infinite if there was no gain."""
     p: float
-    """p-value: probability that noise in the first value and in the level makes as large a rise."""
+    """p-value: probability that noise in the first value and in the level causes a rise at least this large."""
     limit: float
     """Level that noise exceeds in one of 20 runs."""
 
@@ -351,8 +351,8 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     """Return the rise above the first value that the highest of `tries` levels exceeds with each of `_PROBABILITIES` by chance.
 
-    A level of few points may contain odd minibatches. For these, half of the probability is assigned to the level's exponential
-    tail and half to the first value. A level of many points is approximately normal.
+    A level of few points may contain atypical minibatches. For these, half of the probability is assigned to the level's
+    exponential tail and half to the first value. A level of many points is approximately normal.
     """
     deviation, freedom = _lower_spread(noise)
     tail = level_tail(-noise, 1) if len(noise) >= _MIN_TAIL else None
@@ -362,7 +362,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
         tail = replace(tail, tries=tail.tries / len(noise))
         first_value = np.array([tail.limit(c / 2) for c in _PROBABILITIES])
     moves = levels(noise, width)
-    tail = level_tail(moves, width) if width < _MAX_FEW_POINTS else None
+    tail = level_tail(moves, width) if width < _MIN_NORMAL_POINTS else None
     if tail is not None:
         tail = replace(tail, tries=tail.tries * tries / len(moves))
         return np.asarray(first_value + [tail.limit(c / 2) for c in _PROBABILITIES], dtype=np.float64)

@@ -26,7 +26,7 @@ _MAX_EXACT = 6000
 """Maximum number of permutations to enumerate."""
 
 
-def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
+def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
     """Return a mask (n,) of the trials that learned nothing.
 
     costs, starts: best and first costs (n,), NaN if unknown. worse: mask (n,) of trials whose training loss ended well above its

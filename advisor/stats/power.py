@@ -1,4 +1,4 @@
-"""Power of the test if a hyperparameter has an effect: the effect that a study can detect, and the trials that an effect needs.
+"""Power of the test for a hyperparameter's effect: the effect that a study can detect, and the trials needed to detect an effect.
 
 An effect is the difference between the ends of a range, in standard deviations of the noise. The test is an F-test of a quadratic
 response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n x² / 12,

@@ -15,7 +15,7 @@ _BLOCKS = 10
 
 
 def chance_of_share(share: float, points: int, limit: float) -> float:
-    """Return the binomial probability that at least `share` of `points` independent points count if the true share is `limit`.
+    """Return the binomial probability that at least `share` of `points` independent points have a property of true share `limit`.
 
     A weighted share is rounded to a whole number of points.
     """

@@ -1,4 +1,4 @@
-"""How far a cost curve that is still running can fall: by its own recent pace, and by what completed curves gained later.
+"""Estimates how far a running trial's cost can still fall: at its recent rate, and by the later gains of completed trials.
 
 Costs are lower if better and may be non-finite. Steps increase strictly.
 """
@@ -12,11 +12,11 @@ import numpy as np
 from advisor.model.space import FloatArray, IntArray
 
 MIN_POINTS = 3
-"""Minimum number of points for a pace; a level is the median of as many points."""
+"""Minimum number of points to estimate a rate of fall; a level is the median of this number of points."""
 RECENT = 1 / 3
 """Share of the training so far that counts as recent. Chosen on the curves of `benchmarks/quality/guard.py`."""
 _SPAN = 0.1
-"""Minimum distance of the two points of a slope, as a share of the points so far: neighbours differ mostly by noise."""
+"""Minimum distance between the two points of a slope, as a share of the points so far: neighbours differ mostly by noise."""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:
@@ -31,10 +31,10 @@ def levels(costs: FloatArray) -> FloatArray:
     return np.asarray(np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0))
 
 
-def own_gain(steps: IntArray | FloatArray, level: FloatArray, until: float, at: int) -> float:
+def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, until: float, at: int) -> float:
     """Return the fall of the cost from point `at` to step `until` at the steepest recent slope; inf if no slope is known.
 
-    level: `levels` of the curve. Never negative.
+    level: `levels` of the curve. The result is never negative.
     """
     if at + 1 < MIN_POINTS:
         return np.inf
@@ -49,16 +49,16 @@ def own_gain(steps: IntArray | FloatArray, level: FloatArray, until: float, at: 
 
 
 def costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
-    """Return the lowest cost of each curve up to a step, shape (curves,); inf if it has none by then.
+    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost by then.
 
-    curves: steps and `best_so_far` of each.
+    curves: steps and `best_so_far` of each curve.
     """
     ends = (int(np.searchsorted(steps, step, "right")) - 1 for steps, _ in curves)
     return np.array([costs[end] if end >= 0 else np.inf for end, (_, costs) in zip(ends, curves, strict=True)])
 
 
 def later_gain(best: float, costs: FloatArray, finals: FloatArray) -> float:
-    """Return the largest fall below `best` or below their own cost that completed curves achieved after a step.
+    """Return the largest fall of a completed curve after a step, below `best` or below the curve's cost at the step.
 
     costs: `costs_by` that step. finals: lowest cost of each whole curve. If a curve was worse than `best` at the step, only its
     fall below `best` counts. inf if a curve had no cost by then.

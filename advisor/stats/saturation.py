@@ -81,14 +81,14 @@ class Growth(NamedTuple):
     max_factor: float
     """Largest growth factor per doubling of the size, over the sizes up to the next one after the chosen one."""
     never: float
-    """Probability that the quantity did not nearly double at any of those steps in size."""
+    """Probability that the quantity did not nearly double between any two neighbours among these sizes."""
 
 
 def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
     """Find the size at which a quantity stops growing, from its natural logarithms `logs` at ascending `sizes` (n,), n >= 2.
 
-    material: minimum relative gain of a larger size that counts, if it is significant at level `alpha`. doubling: minimum growth
-    factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
+    material: smallest relative gain from a larger size that matters; it must also be significant at level `alpha`. doubling:
+    minimum growth factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
     """
     octaves = np.log2(sizes)
     best_index = 0

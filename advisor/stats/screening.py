@@ -10,8 +10,8 @@ from advisor.stats.importance import normal_scores
 
 
 def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
-    """Return the logarithm of the p-value of each axis, numeric axes first. The hypothesis is that costs do not depend on it
-    (F-test).
+    """Return the logarithm of the p-value of each axis, numeric axes first. The hypothesis is that costs do not depend on the
+    axis (F-test).
 
     numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only ranks of
     costs count. The model has a linear and a squared term in the ranks of a number, and one term per level of a choice; a missing

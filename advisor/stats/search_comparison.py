@@ -1,4 +1,4 @@
-"""Comparison of two searches by their best settings, allowing for the random choice of the settings that each drew."""
+"""Comparison of two searches by their best settings, allowing for the random choice of settings in each search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SearchComparison:
     gains: FloatArray
     """Best cost in the other search's half minus best cost in the first search's half, shape (draws,)."""
     sd: tuple[float, float]
-    """Standard deviation of the best of a half, for each search; an estimate of the study variance, rather too high."""
+    """Standard deviation of the best of a half, for each search; an estimate of the study variance that tends to be too high."""
     budget: int
     """Number of settings in a half."""
     max_chance: float

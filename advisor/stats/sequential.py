@@ -128,7 +128,7 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
 def half_width(error: float, freedom: float, scale: float, level: float) -> float:
     """Return the half width of an interval around the observed gain that contains the true gain at all looks.
 
-    level: probability that it does. The half width is infinite if it exceeds `MAX_ERRORS`, which happens if the scale of the prior
+    level: probability of this. The half width is infinite if it exceeds `MAX_ERRORS`, which happens if the scale of the prior
     is far from the error.
     """
     limit = 2 / (1 - level)

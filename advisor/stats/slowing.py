@@ -1,4 +1,4 @@
-"""A test if curves fall like curves at a constant learning rate.
+"""Tests whether curves fall like curves at a constant learning rate.
 
 At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. Such a sum
 falls more and more slowly, and it slows gradually: the logarithm of its rate of fall is convex (Bernstein's theorem, completely
@@ -63,8 +63,8 @@ class Fall:
     def gains_more(self, material: float) -> bool:
         """Return True if training twice as long gains more than `material`, a share of the gain so far, under any likely schedule.
 
-        At a constant rate, curves that still fall gain from longer training. So this tests if a linear or cosine decay without such
-        a gain fits worse than a constant rate.
+        At a constant rate, curves that still fall gain from longer training. So the test is whether a linear or cosine decay
+        without such a gain fits worse than a constant rate.
         """
         constant = self._misfit("constant")
         decayed = min(self._misfit(kind, material) for kind in ("linear", "cosine"))

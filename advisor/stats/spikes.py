@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -43,25 +44,54 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit. The 1st, 2nd, 4th, 8th and 16th largest ratios are
-    tested (Bonferroni correction), because several moderate outliers are rarer by chance than a single one.
+    log-normal, with a lighter tail than the exponential tail of the limit. Two tests share `chance`. One extrapolates the tail
+    from the median, which overestimates all but very heavy tails. The other extrapolates it from the upper quartile and, because
+    heavy tails of log ratios are symmetric, also tests whether more ratios exceed the largest fall than symmetric noise explains.
     """
     if len(values) < MIN_POINTS:
         return None
     logs = np.log(values)
     log_ratios = logs - median_filter(logs, size=min(width, 2 * (len(values) // 4) + 1), mode="nearest")
-    tail = upper_tail(log_ratios)
-    if tail is None:
-        return None
     order = np.argsort(-log_ratios, kind="stable")
-    ranks = [k for k in _RANKS if k <= len(log_ratios)]
-    p, count = min(
-        (len(ranks) * _chance_of_reaching(tail, float(log_ratios[order[k - 1]]), k, len(log_ratios)), k) for k in ranks
-    )
-    limit = _level_reached(tail, count, len(log_ratios), chance / len(ranks))
+    tests = [t for t in (_from_median(log_ratios[order]), _from_quartile(log_ratios[order])) if t is not None]
+    if not tests:
+        return None
+    test = min(tests, key=lambda t: t.p)
+    p = len(tests) * test.p
+    limit = max(_level_reached(test.tail, test.rank, len(values), chance / (len(tests) * len(_RANKS))), test.floor)
     outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
-    return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), count, min(1.0, p))
+    return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), test.rank, min(1.0, p))
+
+
+class _Test(NamedTuple):
+    """A test of the largest log ratios."""
+
+    p: float
+    rank: int
+    """Number of largest log ratios that together have the lowest p-value."""
+    tail: Tail
+    floor: float = 0.0
+    """Minimum log ratio of an outlier."""
+
+
+def _from_median(largest_first: FloatArray) -> _Test | None:
+    tail = upper_tail(largest_first, 0.5)
+    return None if tail is None else _Test(*_lowest_p(largest_first, tail), tail)
+
+
+def _from_quartile(largest_first: FloatArray) -> _Test | None:
+    tail = upper_tail(largest_first, 0.75)
+    if tail is None:
+        return None
+    (p, rank), fall = _lowest_p(largest_first, tail), max(float(-largest_first[-1]), 0.0)
+    return _Test(max(p, 0.5 ** int((largest_first > fall).sum())), rank, tail, fall)
+
+
+def _lowest_p(largest_first: FloatArray, tail: Tail) -> tuple[float, int]:
+    """Return (p-value, rank) of the rank with the lowest p-value (Bonferroni)."""
+    n, ranks = len(largest_first), [k for k in _RANKS if k <= len(largest_first)]
+    return min((len(ranks) * _chance_of_reaching(tail, float(largest_first[k - 1]), k, n), k) for k in ranks)
 
 
 def _chance_of_reaching(tail: Tail, value: float, count: int, n: int) -> float:

@@ -1,4 +1,4 @@
-"""A permutation test if the number of steps to reach a target grows with a size."""
+"""A permutation test of whether the number of steps to reach a target grows with a size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scaling(NamedTuple):
 
 
 def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
-    """Test if later groups need more steps than the first group.
+    """Test whether later groups need more steps than the first group.
 
     groups: positive values, shape (n,), n >= 1 each; infinite if the target was not reached. The test uses random permutations of
     the values over the groups, with a fixed seed.

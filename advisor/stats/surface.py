@@ -14,7 +14,7 @@ from advisor.stats.outliers import Side
 
 SEED = 0
 MAX_POINTS = 80
-"""Maximum number of points to fit; the lowest values are used, because the region around the best matters most."""
+"""Maximum number of points to fit; the lowest values are used, because the region around the best point matters most."""
 DRAWS = 500
 """Number of draws from the posterior of the response."""
 PERMUTATIONS = 2999
@@ -39,7 +39,7 @@ class End(NamedTuple):
     side: Side
     probability: float
     p: float
-    """p-value: probability that shuffled positions on this axis are as relevant by chance; not adjusted for other axes."""
+    """p-value: probability that shuffled positions on this axis fit as well by chance; not adjusted for other axes."""
 
 
 def ends(

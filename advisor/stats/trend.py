@@ -24,7 +24,7 @@ HIGH_SHAPE = 2.6
 """Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast. They hold for nine of
 ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
 """
-_SURE = 1.645
+_QUANTILE_90 = 1.645
 """Quantile of the normal distribution for bounds that hold in nine of ten cases."""
 _MAX_BINS = 200
 _TENFOLD = 10.0
@@ -83,8 +83,10 @@ class End:
         """
         forecast, z_score = max(self.forecast, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
-        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (z_score / _SURE)))
-        high = forecast + math.hypot(noise, z_score * self.scatter, forecast * (HIGH_SHAPE ** (z_score / _SURE) - 1))
+        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (z_score / _QUANTILE_90)))
+        high = forecast + math.hypot(
+            noise, z_score * self.scatter, forecast * (HIGH_SHAPE ** (z_score / _QUANTILE_90) - 1)
+        )
         return max(low, 0.0), high
 
     def part_of_forecast(self, times: float) -> float:
@@ -126,12 +128,12 @@ class Plateau:
     rise: float
     """Final level of the smoothed curve minus its lowest point."""
     rest: float
-    """Upper 95 % confidence bound of the gain in the steps after `settled` times `margin`; infinite if there are none."""
+    """Upper 95 % confidence bound of the gain in the steps after `settled` times `margin`; infinite if no steps remain."""
     loss: float
-    """Upper 95 % confidence bound of how far the curve got worse in those steps."""
+    """Upper 95 % confidence bound of the rise of the curve in those steps."""
 
     def flat(self, most: float) -> bool:
-        """Return True if those steps changed the curve by at most `most` and it ends near its lowest point."""
+        """Return True if the curve changed by at most `most` after the start of its plateau, and ends near its lowest point."""
         return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 

@@ -1,4 +1,4 @@
-"""A test if the start of a curve differs from the rest, given autocorrelated noise."""
+"""Tests whether the start of a curve differs from the rest, given autocorrelated noise."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ MIN_FACTOR = 3.0
 MAX_DECADES = 1.0
 """Maximum number of decades by which the end of a range on a log scale moves. The next round can extend it again."""
 MAX_LINEAR = 0.5
-"""Maximum share of its width by which the end of a range on a linear scale moves."""
+"""Maximum distance by which the end of a range on a linear scale moves, as a share of the range's width."""
 MAX_ROUNDING = 0.02
-"""Maximum share of its width by which rounding to two digits moves the end of a range; beyond it, the end has three digits."""
+"""Maximum share of a range's width by which rounding to two digits may move an end; otherwise the end has three digits."""
 
 
 def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes remain
+if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes are not removed there
     import fcntl
 
 UNFINISHED_SUFFIX = ".advisor-unfinished"
@@ -20,8 +20,8 @@ UNFINISHED_SUFFIX = ".advisor-unfinished"
 def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
     """Replace files in the given order, after the new content of all of them has been written to temporary files next to them.
 
-    File modes are preserved; folders must exist. durable: flush to disk against power loss. sweeps: first remove temporary
-    files of killed processes, which requires listing the folders. Raises OSError. If the disk is full, no file is changed.
+    File modes are preserved; folders must exist. durable: flush to disk against power loss. sweeps: list the folders and first
+    remove temporary files of killed processes. Raises OSError. If the disk is full, no file is changed.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
@@ -63,14 +63,14 @@ def _current_umask() -> int:
 
 @contextmanager
 def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
-    """Hold a lock that protects this process's temporary files in the folder from other processes' sweeps."""
+    """Hold a lock that keeps other processes from removing this process's temporary files in the folder."""
     if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if sweeps:
-            with suppress(OSError):  # another process is writing there, or the file system has no locks
+            with suppress(OSError):  # another process is writing to the folder, or the file system has no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for path in folder.glob(f".*{UNFINISHED_SUFFIX}"):
                     path.unlink(missing_ok=True)

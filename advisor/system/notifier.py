@@ -18,7 +18,7 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 
 EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
 """Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or gave no result · ended: no trial is left to
-train, or the launch failed · the others are verdicts on a trial that goes on, as in `advisor.engine.guard`."""
+train, or the launch failed · all others: verdicts of `advisor.engine.guard` on a trial that continues."""
 INTERVAL_S = 60.0
 """Minimum seconds between two messages. Messages in between are bundled into one."""
 TIMEOUT_S = 30.0
@@ -42,7 +42,7 @@ class Notice:
 
 
 def parse_command(text: str) -> list[str]:
-    """Return the words of a notification command. Raises AdvisorError if they cannot be run. No shell interprets them."""
+    """Return the program and arguments of a notification command. Raises AdvisorError if it cannot be run. No shell is involved."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -55,9 +55,9 @@ def parse_command(text: str) -> list[str]:
 
 
 class Notifier:
-    """Sends messages in the background, at most one for each event of a trial, and at most one each `interval_s` seconds.
+    """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
 
-    A failure of the command is one line for `say`, and has no other effect.
+    If the command fails, `say` gets one line; there is no other effect.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Notifier:
         self._waiting.put(replace(notice, message=redact(notice.message)[:_MAX_MESSAGE_CHARS]))
 
     def close(self) -> None:
-        """Send what waits as one last message at once, and end."""
+        """Send all waiting messages immediately as one, and end."""
         self._closing.set()
         self._thread.join(2 * self._timeout_s + 1.0)
 
@@ -109,7 +109,7 @@ class Notifier:
             failure = f"it took longer than {self._timeout_s:.0f} s"
         except OSError as error:
             failure = error.strerror or str(error)
-        if failure:  # neither the command nor its output is shown: they may hold a webhook's secret address
+        if failure:  # do not show the command or its output, because they may contain a webhook's secret address
             self._say(f"The command of --notify failed: {failure}.")
 
     def _run_command(self, text: str) -> int:
@@ -121,7 +121,7 @@ class Notifier:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            start_new_session=True,  # Ctrl-C is for the launcher
+            start_new_session=True,  # Ctrl-C must interrupt only the launcher
         )
         try:
             process.communicate(text, timeout=self._timeout_s)
@@ -133,7 +133,7 @@ class Notifier:
 
 
 def as_message(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return the JSON object for one message, or for several as one: the first one, with the texts of all, and all of them."""
+    """Return one JSON object for all messages: the first message, with the texts of all; several are also listed one by one."""
     first = asdict(notices[0])
     if len(notices) == 1:
         return first

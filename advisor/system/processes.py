@@ -24,13 +24,13 @@ def usable_cpus() -> int:
 
 
 KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signal that no process can ignore. On Windows, SIGTERM ends a process at once."""
+"""A signal that no process can ignore. On Windows, SIGTERM is such a signal."""
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group of `leader`. Windows has no process groups: there, end the process and its children."""
+    """Send a signal to the process group of `leader`. On Windows, which has no process groups, end the process and its children."""
     if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):  # all of them have ended
+        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have ended
             os.killpg(leader, number)
         return
     with suppress(psutil.Error):

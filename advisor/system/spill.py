@@ -22,7 +22,7 @@ Columns = tuple[NDArray[Any], ...]
 MAX_POINTS_IN_MEMORY = 10_000_000
 """Maximum number of points of a study that stay in memory; each takes 32 bytes."""
 _MIN_FILE_POINTS = 20_000
-"""Minimum number of points of a metric to move it to a file."""
+"""Minimum number of points in a metric's curve for the curve to be moved to a file."""
 
 
 def offload(columns: Columns, *, fits: bool) -> Columns:

@@ -80,7 +80,7 @@ def _read_own_study(
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
     # A study file from another source may name the study differently. If the study has a parent, the parent's trials must not
-    # be counted, so its runs must carry its name.
+    # be counted, so this study's runs must carry its name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
     return assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)

@@ -13,7 +13,7 @@ from advisor.tracking.stores.location import Location
 MAX_RUNS = 5
 """Maximum runs of the same name that an error lists."""
 MAX_BYTES = 1_000_000
-"""A larger file is no autopsy."""
+"""Maximum size of an autopsy in bytes."""
 
 
 class RunFile(NamedTuple):

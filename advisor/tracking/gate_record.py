@@ -1,4 +1,4 @@
-"""Stores what a question about a setting decided, as a tag of one of its runs."""
+"""Stores the decision about a setting as a tag of one of the setting's runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _WRITE = "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (
 
 
 def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
-    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses it, for example if it is read-only."""
+    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses the write, for example if it is
+    read-only.
+    """
     location = locate(tracking_uri)
     if location.kind == "sqlite" and location.path is not None:
         _write_sqlite(location.path, run, text)

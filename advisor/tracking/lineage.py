@@ -81,7 +81,7 @@ class Reader:
         return self._experiments[name_or_id]
 
     def study(self, place: Place, objective: Objective) -> Study:
-        """Return a study with only its own trials. Raises AdvisorError if it has another objective, or no trial logged this one."""
+        """Return a study with only its own trials. Raises AdvisorError if the study has another objective or no trial logged it."""
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
@@ -144,7 +144,7 @@ def _first_round_name(place: Place, studies: Sequence[Place]) -> str:
 
 
 def find_study(places: Sequence[Place], study: str) -> Place | None:
-    """Return the study with this name. If several have it, return the last one with a study file, or else the last one."""
+    """Return the study with this name. If several studies have it, return the last one with a study file, or else the last."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 
@@ -162,7 +162,7 @@ def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) ->
             return experiment
         others = ", ".join(map(repr, list(dict.fromkeys(names))[-3:]))
         raise AdvisorError(
-            f"no run of experiment {experiment.name!r} is of the study {study!r} yet, the last ones are of {others}"
+            f"no run of experiment {experiment.name!r} belongs to the study {study!r} yet; the last runs belong to {others}"
         )
     part = select_runs(experiment, np.array([name == study for name in names], dtype=np.bool_))
     out = len(names) - len(part.runs)

@@ -27,7 +27,7 @@ _REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ReportRun:
     """The report run to which files and tags were logged."""
 
     run: str
@@ -45,7 +45,7 @@ def publish(
     tags: Mapping[str, str],
     summary: str | None = None,
     tracking_uri: str | None = None,
-) -> Published:
+) -> ReportRun:
     """Log `files` (artifact path: text) and `tags` to the experiment's report run. Create that run if necessary.
 
     They replace the files and tags of the previous call. summary: Markdown to show in the experiment's description, with a link
@@ -69,7 +69,7 @@ def publish(
             # The link comes first, because MLflow folds a description to its first line.
             _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE_PATH.format(chosen.id, id)}): {summary}")
     page = runs_url_of_id(location, chosen.id)
-    return Published(id, None if page is None else page + id, changed)
+    return ReportRun(id, None if page is None else page + id, changed)
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:

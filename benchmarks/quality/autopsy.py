@@ -1,14 +1,14 @@
-"""Measures how often an autopsy names the culprit: 21 faults in small real trainings, 10 seeds each.
+"""Measures how often an autopsy names the right culprit: 21 faults in small real trainings, 10 seeds each.
 
     python benchmarks/quality/autopsy.py                     # seeds 100 to 109
     python benchmarks/quality/autopsy.py --seeds 0:5 --show  # the seeds that the checks were developed on; print wrong verdicts
     python benchmarks/quality/autopsy.py --device cuda
 
-"At once": values are known at the step, as on a CPU or in a replay. "Late": they become known 40 steps later, as on a GPU; with and
-without `autopsy="batch"`. With `--device cuda` the trainings run on the GPU, and the late modes are the hook's own.
+"At once": values are known at the step, as on a CPU or in a replay. "Late": values become known 40 steps later, as on a GPU; with
+and without `autopsy="batch"`. With `--device cuda`, the trainings run on the GPU, and the late modes use the hook's real delay.
 
-A verdict is right if it names the cause and the tensor, layer or operation. A training that survives its fault without a non-finite
-value is drawn again. A healthy training, without a fault, must give no record.
+A verdict is right if it names the cause and the tensor, layer or operation. A training whose fault causes no non-finite value is
+replaced by another draw. A healthy training, without a fault, must give no record.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from advisor_pytorch.steps.gradients import GradientNorm
 from advisor_pytorch.steps.rows import PendingChunk
 
 LAG = 40
-"""Steps after which values become known if they are late."""
+"""Number of steps after which values become known in the late modes."""
 MAX_DRAWS = 20
-"""Maximum draws of a training: some survive their fault without a non-finite value, and another one is drawn."""
+"""Maximum draws of a training, because a draw whose fault causes no non-finite value is replaced."""
 MODES = {"at once": (True, False), "late": (False, False), "late, with the batch": (False, True)}
 
 
 class Observer:
-    """Stands in for the logger: keeps the rows and the record, and needs no store."""
+    """Replaces the logger in the benchmark: keeps the rows and the record, and needs no store."""
 
     def __init__(self) -> None:
         self.history, self.record = History(), ""
@@ -82,7 +82,7 @@ class Observer:
 
 
 def verdict(name: str, seed: int, mode: str, show: bool) -> str:
-    """Return right, wrong, open or silent."""
+    """Return how the autopsy's verdict compares with the truth: right, wrong, open or silent."""
     at_once, keeps_batches = MODES[mode]
     for again in range(MAX_DRAWS):
         training = FAULTS[name](seed + 1000 * again)

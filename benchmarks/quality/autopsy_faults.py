@@ -129,7 +129,7 @@ class NanLabels(Regression):
 
 
 class HalfOverflow(Training):
-    """Activations outgrow float16 in an autocast region, as a layer without normalisation scales them up."""
+    """Activations exceed float16 in an autocast region, because a layer without normalisation scales them up."""
 
     cause, names = "precision", "float16"
 
@@ -165,7 +165,7 @@ class RateTooLarge(Regression):
 
 
 class NoWarmup(Regression):
-    """A rate that trains well after a warmup, on a loss of higher order, and diverges from a cold start."""
+    """The loss is of higher order, and the learning rate trains well after a warmup but diverges without one."""
 
     cause, names = "rate", "diverged"
 
@@ -205,7 +205,7 @@ class ZeroEpsilon(Training):
 
 
 class BrokenLayer(Training):
-    """Code of the user overwrites weights of one layer with a value that is not finite."""
+    """The user's code overwrites weights of one layer with a non-finite value."""
 
     cause = "layer"
 
@@ -235,7 +235,7 @@ class LogOfZero(Training):
 
 
 class DivisionByZero(Training):
-    """Features are normalised by their spread in the batch, and one batch has a constant feature."""
+    """Features are divided by their standard deviation in the batch, and one batch has a constant feature."""
 
     cause, names = "operation", "division by 0"
 
@@ -287,7 +287,7 @@ class MaskedRow(Training):
 
 
 class RootOfZero(Regression):
-    """The distance of an output to itself: its root has an infinite derivative."""
+    """The loss takes the root of the distance of an output to itself, where the derivative of the root is infinite."""
 
     cause, names = "operation", "Sqrt"
 
@@ -302,7 +302,7 @@ class RootOfZero(Regression):
 
 
 class ExpOverflow(Regression):
-    """A log variance is predicted without a bound, and the loss uses its exp."""
+    """A log variance is predicted without a bound, and the loss uses its exponential."""
 
     cause, names = "operation", "Exp"
 
@@ -315,7 +315,7 @@ class ExpOverflow(Regression):
 
 
 class UnscaledStep(Training):
-    """The loss is scaled by a GradScaler, but the optimizer steps without it, so gradients stay scaled."""
+    """A GradScaler scales the loss, but the optimizer steps without the scaler, so gradients stay scaled."""
 
     cause, names = "loss scale", "unscal"
 
@@ -329,7 +329,7 @@ class UnscaledStep(Training):
 
 
 class ScaleOverflow(Training):
-    """A fixed loss scale that is too large: the scaled loss overflows."""
+    """The fixed loss scale is too large, so the scaled loss overflows."""
 
     cause, names = "loss scale", "scale"
 
@@ -407,7 +407,7 @@ class WrongBackward(torch.autograd.Function):
 
 
 class CustomOperation(Training):
-    """An operation of the user's own has a backward pass that divides 0 by 0."""
+    """The backward pass of a user-defined operation divides 0 by 0."""
 
     cause, names = "operation", "WrongBackward"
 

@@ -8,8 +8,8 @@ Prints, for each rule that `truths` can check: the number of findings, the mean 
 that the report shows, the share of findings whose advice is right, and the Brier scores of both confidences (mean squared
 difference from right = 1 or wrong = 0; lower is better). Then a reliability table with five bins of the shown confidence.
 
-A map is an isotonic regression on bins of equal size. Each bin gets one additional right and one additional wrong finding, so that
-no confidence reaches 0 or 1. A rule with fewer findings than `MIN_FINDINGS` has no map, and reports show its stated confidence.
+A map is an isotonic regression on bins of equal size. To each bin, one right and one wrong finding are added, so that no confidence
+reaches 0 or 1. A rule with fewer findings than `MIN_FINDINGS` has no map, and reports show its stated confidence.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 
 
 def ask(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, right) of each finding of these rules on one world; a map is for findings without doubt."""
+    """Return (rule, stated confidence, right) of each finding of these rules on one world, without findings in doubt."""
     rules = [r for r in load_rules() if r.rule_id() in names]
     made = world(np.random.default_rng([seed, 1]))
     found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]
@@ -91,7 +91,7 @@ def write(maps: Mapping[str, Sequence[Knot]]) -> None:
 
 
 def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequence[str]) -> str:
-    """Return a table of these rules, then the reliability of the shown confidences."""
+    """Return a table of these rules, followed by the reliability of the shown confidences."""
     lines = [
         f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"
     ]
@@ -124,7 +124,9 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=600, help="simulated studies to report on; default: 600")
     parser.add_argument("--first-seed", type=int, default=100_000, help="default: 100000")
     parser.add_argument(
-        "--write", action="store_true", help="fit the maps on twice as many studies from seed 0, and write them"
+        "--write",
+        action="store_true",
+        help="fit the calibration maps on twice as many studies from seed 0, and write them",
     )
     parser.add_argument("--rules", nargs="*", default=list(TRUTHS), choices=list(TRUTHS), help="default: all of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes; default: 2")

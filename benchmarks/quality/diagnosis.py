@@ -1,4 +1,4 @@
-"""Scores the rules on labelled studies: recall, false-alarm rate and share not assessed of each rule.
+"""Scores the rules on labelled studies: recall, false-alarm rate and share of cases not assessed, for each rule.
 
     python benchmarks/quality/diagnosis.py                                     every rule that has cases, high-confidence labels
     python benchmarks/quality/diagnosis.py --rules curve-overfitting --misses  one rule, with its message for each wrong answer
@@ -11,10 +11,10 @@ There are two folders of labelled studies, and each is read if it exists: other 
 project (`ADVISOR_BENCHMARK` names the folder), and our own recordings (`recordings/data`, written by `record.py`). The result is a
 Markdown table. Near-identical cases form a group, and each group has weight one.
 
-A positive case counts as detected if the rule fires on the labelled subject and side, or if a rule fires that the label accepts
-instead. A negative case counts as a false alarm if the rule fires on the labelled subject. A case counts as not assessed if the
-rule lacked data; a positive one is then a miss as well. `--part dev` selects the two thirds of the cases that thresholds may be
-tuned on, `--part held-out` the other third.
+A positive case counts as detected if the rule fires on the labelled subject and side, or if another rule that the label accepts
+fires. A negative case counts as a false alarm if the rule fires on the labelled subject. A case counts as not assessed if the rule
+lacked data; a positive case is then also a miss. `--part dev` selects the two thirds of the cases for tuning thresholds, `--part
+held-out` the other third.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def answer(case: Case, verdicts: Sequence[Verdict]) -> Answer:
 
 
 def _subject_name(subject: str | list[str]) -> str:
-    """Return a labelled subject as findings name it: a pair in alphabetical order."""
+    """Return a labelled subject in the form that findings use; a pair is in alphabetical order."""
     return subject if isinstance(subject, str) else " × ".join(sorted(subject))
 
 
 def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
-    """Answer the cases of one view; its study is read and judged once."""
+    """Answer the cases of one view, whose study is read and judged only once."""
     study = view[0].study()
     wanted = {name for case in view for name in (case.rule, *case.raw["accept"])}
     verdicts = judge(study, [r for r in _rules() if r.rule_id() in wanted])
@@ -129,7 +129,7 @@ def _rules() -> Sequence[Rule]:
 
 
 def views(cases: Iterable[Case]) -> list[list[Case]]:
-    """Group the cases that show the same data. Groups that read the same tables are neighbours."""
+    """Group the cases that show the same data. Groups that read the same tables are adjacent."""
     ordered = sorted(cases, key=lambda c: (c.source.name, c.raw["dataset"], c.raw["studies"], c.view))
     return [list(same) for _, same in groupby(ordered, key=lambda c: c.view)]
 
@@ -154,7 +154,7 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
 
 
 def measured(answers: Iterable[Answer]) -> list[Measured]:
-    """Return the scores of each rule by number of trials, as the rules' pages quote them."""
+    """Return the scores of each rule by number of trials, in the form that the rules' pages quote."""
     by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
     return [
@@ -247,8 +247,8 @@ def _share(share: float, of: float, digits: int) -> str:
 def peer_table(answers: Sequence[Answer]) -> str:
     """Return a table of our recall and false alarms beside each peer's, on the same cases.
 
-    A peer judges one run at a time. Of the ways in `peers.WAYS` to combine its alarms, the one that scores best on these very cases
-    is shown, which favours the peer.
+    A peer judges one run at a time. Of the ways in `peers.WAYS` to combine alarms, the way that scores best on the same cases is
+    shown, which favours the peer.
     """
     rows = [["question", "cases", "rules: recall / false alarms", *(f"{name}" for name in peers.NAMES)]]
     compared = [a for a in answers if a.peers]
@@ -272,7 +272,7 @@ def peer_table(answers: Sequence[Answer]) -> str:
 
 
 def _best(answers: Sequence[Answer], peer: str) -> Score | None:
-    """Return the peer's score with the way of combining its alarms that scores best."""
+    """Return the peer's best score over all ways to combine its alarms."""
     ways = sorted({way for a in answers for way in a.peers[peer]})
     options = []
     for way in ways:

@@ -1,12 +1,13 @@
-"""Counts how often the 90 % intervals of forecasts hold: each curve is cut at half its length, and the rest is forecast.
+"""Counts how often 90 % forecast intervals contain the result: the second half of each curve is forecast from the first.
 
     python benchmarks/quality/forecasts.py               real curves (`ADVISOR_BENCHMARK`), and simulated ones
     python benchmarks/quality/forecasts.py --studies 50  fewer simulated studies
 
 Only curves whose first half still improves, by the test of the rule `curve-still-improving`, get a forecast: the best value after
-twice the steps. Prints one line for each source: the number of curves, the share of intervals that hold, the shares of
-results better and worse than the interval, the median width as a share of the gain so far, and the number of bounds that the metric
-cannot reach. Curves whose rate decays after the cut have separate lines, because the advisor makes no forecast for a known decay.
+twice the steps. Prints one line for each source: the number of curves, the share of intervals that contain the result, the shares
+of results better and worse than the interval, the median width as a share of the gain so far, and the number of bounds outside the
+metric's possible values. Curves whose rate decays after the cut have separate lines, because the advisor makes no forecast for a
+known decay.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from advisor.tracking.study.assemble import assemble
 CONSTANT = ("deepobs", "deepobs_svhn", "taskset")
 DECAYING = ("algoperf", "algoperf_generalized_adam")
 MIN_POINTS = 16
-"""Minimum number of evaluations of a curve that is cut at half."""
+"""Minimum number of evaluations of a curve to use its first half."""
 
 
 @dataclass(frozen=True)
 class Half:
-    """The first half of a curve, and the best value of the whole."""
+    """The first half of a curve, and the best value of the whole curve."""
 
     study: Study
     trial: Trial
@@ -87,7 +88,7 @@ def simulated(studies: int) -> Iterator[Half]:
 
 
 def outcome(half: Half) -> tuple[float, float, float, float] | None:
-    """Return (below, above, width, beyond the bounds) for a forecast; None if the advisor would make none."""
+    """Return (below, above, width, beyond the bounds) for a forecast; None if the advisor would make no forecast."""
     try:
         (ending,) = curve_tails.best_endings(half.study, 1, 1.0)
     except MissingData:

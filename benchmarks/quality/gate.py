@@ -1,8 +1,8 @@
-"""Measures `advisor gate` in loops of proposals: false keeps, gains kept, and the runs that the answers cost.
+"""Measures `advisor gate` in loops of proposals: false keeps, kept gains, and the number of runs needed.
 
-`python benchmarks/quality/gate.py` simulates loops of 100 proposals, one in ten with a true gain of 1.5 seed deviations, all others
-without any, and replays recorded repeats as such loops. After each run, the gate is asked. For comparison, the same loops take the
-better single run. Develop on `--first-seed 0`; the default seeds are for the report.
+`python benchmarks/quality/gate.py` simulates loops of 100 proposals, of which one in ten has a true gain of 1.5 seed deviations and
+the others have no gain, and makes such loops from recorded repeats. The gate is asked after each run. For comparison, the same
+loops keep each better single run. Develop on `--first-seed 0`; the default seeds are for the report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GAIN = 1.5
 SHARE = 0.1
 
 Draw = Callable[[np.random.Generator, float], float]
-"""Draws the cost of one run with mean 0 and deviation 1, given the deviation of its setting."""
+"""Draws the cost of one run from a distribution with mean 0 and deviation 1, given the deviation of its setting."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Tally:
     gains: int = 0
     gains_kept: int = 0
     extra: list[int] = field(default_factory=list)
-    """Further runs of each proposal, after its first one."""
+    """Number of runs of each proposal after its first run."""
     extra_of_gains: list[int] = field(default_factory=list)
 
 
@@ -73,7 +73,7 @@ HEAD = (
 
 
 def row(name: str, gate: Tally, single: Tally) -> str:
-    """Return a row of the table, from the same loops decided by the gate and by the better single run."""
+    """Return a row of the table: results of the same loops decided by the gate and by the better single run."""
     cells = (
         f"{gate.loops}",
         f"{gate.false_shares / gate.loops:.1%}",
@@ -101,14 +101,14 @@ WORLDS: dict[str, Draw] = {
 
 
 def _deviation(world: str, rng: np.random.Generator) -> float:
-    """Return the deviation of a setting; unequal ones are log-normal with a root mean square of 1."""
+    """Return the deviation of a setting; unequal deviations are log-normal with a root mean square of 1."""
     return math.exp(0.5 * float(rng.standard_normal()) - 0.5) if world == "unequal deviations" else 1.0
 
 
 def simulated(
     world: str, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
 ) -> None:
-    """Run one loop and add it to the tally. baseline: runs of the first setting; single: take the better single run."""
+    """Run one loop and add its results to the tally. baseline: runs of the first setting; single: take the better single run."""
     rng = np.random.default_rng([seed, *world.encode()])
     draw = WORLDS[world]
     first = Setting(0.0, _deviation(world, rng))
@@ -196,7 +196,7 @@ def _judge(
 def recorded(
     group: FloatArray, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
 ) -> None:
-    """Run a loop whose runs are drawn from one setting's recorded repeats; gains are subtracted from the recorded values."""
+    """Run a loop whose runs are drawn from one setting's recorded repeats. Gains are subtracted from the recorded values."""
     rng = np.random.default_rng(seed)
     deviation = float(np.std(group, ddof=1))
     centred = group - np.mean(group)
@@ -229,7 +229,7 @@ def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
             ).to_pylist()
             sign = 1 if members[0]["direction"] == "min" else -1
             best = {m["trial"]: min(sign * p["value"] for p in own if p["trial"] == m["trial"]) for m in members}
-            groups[study] = np.unique(list(best.values()))  # some logs are there twice
+            groups[study] = np.unique(list(best.values()))  # some logs exist twice
     return {name: values for name, values in groups.items() if len(values) >= minimum}
 
 

@@ -1,9 +1,8 @@
-"""Spends one budget of runs twice on the same list of proposals: by taking the better single run, and by asking the gate.
+"""Spends a budget of runs on a list of proposals in two loops: one takes the better single run, the other asks the gate.
 
 `python benchmarks/quality/gate_loop.py` prints a short transcript of both loops and the true qualities at the end of 50 pairs of
-loops. No model makes the proposals: the list is fixed, and the training is simulated with normal noise between seeds, as in
-`gate.py`. Both loops start the list again with the proposals that they did not keep, until the budget is spent. Develop on
-`--first-seed 0`.
+loops. The list of proposals is fixed, and the training is simulated with normal noise between seeds, as in `gate.py`. At the end of
+the list, both loops try the proposals again that they did not keep, until the budget is spent. Develop on `--first-seed 0`.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ LOOPS = 50
 BASELINE = 5
 BUDGETS = (100, 200, 400)
 IDEAS = (20, max(BUDGETS))
-"""Length of the list of proposals; the longer list never ends within a budget."""
+"""Lengths of the list of proposals; the longer list does not end within any budget."""
 HARMS = (0.0, 1.0)
 SHOWN = 200, 20, 1.0
 """Budget, length of the list and harm of the transcript."""
 
 
 class BudgetSpentError(Exception):
-    """No run is left, or no proposal."""
+    """The budget is spent, or every proposal was kept."""
 
 
 def gains(number: int, harm: float) -> list[float]:
-    """Return the true gain of each proposal in deviations between seeds: one in ten gains, half of the others lose `harm`."""
+    """Return the true gain of each proposal in deviations between seeds. One in ten is a gain; half of the others lose `harm`."""
     draws = np.random.default_rng(0).random(number)
     return [GAIN if draw < SHARE else -harm if draw < (1 + SHARE) / 2 else 0.0 for draw in draws]
 
@@ -55,7 +54,7 @@ class Loop:
         self.queue = deque(range(len(self.effects)))
 
     def go(self, *, single: bool) -> Loop:
-        """Spend the budget. single: keep each better single run; otherwise, ask the gate."""
+        """Spend the budget. single: keep each better single run, instead of asking the gate."""
         first = Setting(0.0, 1.0)
         try:
             for _ in range(1 if single else BASELINE):
@@ -93,7 +92,7 @@ class Loop:
 
     @property
     def false_keeps(self) -> float:
-        """Share of the keeps without a true gain; 0 without keeps."""
+        """Share of the kept proposals that have no true gain; 0 if none was kept."""
         kept = [self.effects[idea] <= 0 for idea, kept, _ in self.answers() if kept]
         return sum(kept) / max(len(kept), 1)
 

@@ -1,10 +1,10 @@
-"""Trains on a GPU with one cause of slowness at a time, and prints what the rules about speed say.
+"""Trains on a GPU with one cause of slowness at a time, and prints the verdicts of the rules about speed.
 
     python benchmarks/quality/gpu_rules.py              # about eight minutes on one GPU
     python benchmarks/quality/gpu_rules.py --seconds 5 --device cpu --only healthy   # does it run?
 
-Each study has two trials of a perceptron, or a trial for each batch size. A cell is what the rule says: "fires", "quiet", or "-"
-if it needs what was not logged. The last column says which rules should fire. It needs `nvidia-ml-py` for the GPU's utilisation.
+Each study has two trials of a perceptron, or a trial for each batch size. A cell is the rule's verdict: "fires", "quiet", or "-" if
+data are missing. The last column lists the rules that should fire. The GPU's utilisation needs `nvidia-ml-py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FEATURES, CLASSES = 1024, 100
 
 @dataclass(frozen=True)
 class Situation:
-    """One cause, or none. Sizes are such that a healthy step takes the GPU some milliseconds."""
+    """A training with one cause of slowness, or none. With these sizes, a healthy step takes the GPU some milliseconds."""
 
     expected: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (8192, 8192)
@@ -43,11 +43,11 @@ class Situation:
     reads_each_step: bool = False
     """Read the loss and compute a metric on the host at each step, as in many scripts."""
     rests_s: float = 0.0
-    """Time in which the loop does something else between two steps, in its own code."""
+    """Seconds that the loop spends on other work between two steps."""
 
 
 class Decoded(Dataset[tuple[np.ndarray, int]]):
-    """Examples that take a while to decode."""
+    """A data set whose examples take a while to decode."""
 
     def __len__(self) -> int:
         return 10**6
@@ -61,7 +61,7 @@ class Decoded(Dataset[tuple[np.ndarray, int]]):
 
 
 def decoding(workers: int) -> Callable[[int], Iterable[Any]]:
-    """Return what makes a loader for a batch size."""
+    """Return a function that makes a loader for a batch size."""
     ahead = 4 if workers else None
     return lambda size: DataLoader(Decoded(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
 
@@ -117,7 +117,7 @@ class Work:
             return nn.functional.cross_entropy(out, y) / self.situation.micro_batches, out
 
     def rest(self, loss: torch.Tensor, out: torch.Tensor, y: torch.Tensor) -> None:
-        """What the loop does after the step."""
+        """Do the loop's work after a step."""
         if self.situation.reads_each_step:
             loss.item()
             predicted, true = out.detach().float().cpu().numpy(), y.cpu().numpy()
@@ -126,7 +126,7 @@ class Work:
 
 
 class Resident:
-    """The same random batch on the device, again and again."""
+    """An endless loader of the same random batch, which stays on the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.batch = torch.randn(size, FEATURES, device=device), torch.randint(CLASSES, (size,), device=device)
@@ -155,7 +155,9 @@ def run(name: str, situation: Situation, seconds: float, device: torch.device, s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Show what the rules about speed say of real trainings on a GPU.")
+    parser = argparse.ArgumentParser(
+        description="Show the verdicts of the rules about speed on real trainings on a GPU."
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
         "--seconds", type=float, default=28.0, help="seconds of each trial; trials of batch sizes: a third"

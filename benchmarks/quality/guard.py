@@ -5,23 +5,23 @@
     python benchmarks/quality/guard.py --hindsight       settings that were safe in one study, on another study of the same task
     python benchmarks/quality/guard.py --first-seed 500  other draws
 
-A study is a random choice of 16 to 64 trials of a task in random order; of a task with fewer than 36 trials, of 80 % of them.
-Trials begin one after another on each worker and take a time proportional to their steps. Sources are the real studies that
-`ADVISOR_BENCHMARK` names, and our recordings. The guard was developed with the seeds 100 to 299. The columns:
+A study is a random choice of 16 to 64 trials of a task in random order, or of 80 % of the trials if the task has fewer than 36.
+Trials begin one after another on each worker, and their durations are proportional to their steps. Sources are the real studies
+that `ADVISOR_BENCHMARK` names, and our recordings. The guard was developed with the seeds 100 to 299. The columns:
 
     saved    share of all steps
     lost     share of studies whose best result is worse than without stopping
-    > noise  the same if it is worse by more than the median difference of the winner's last evaluations
+    > noise  the same, if worse by more than the median difference between the winner's last evaluations
     stopped  trials that were stopped
-    false    share of these that were finite and would have become better than the best completed trial at that moment
+    false    share of the stopped trials that were finite and would have become better than the best completed trial at that time
     alarms   share of healthy trials with a false verdict of the guard, which may also be `stuck`, `diverging` or `not_finite`:
              the trial improved later. Healthy trials are the better half of a study
 
 Median pruning and successive halving are those of `advisor.engine.guard.hindsight`, which a test compares with Optuna's.
 
-With `--hindsight`, each task is divided at random into two studies without common trials. A setting counts if the hindsight of the
-first study says that it would have lost none of the best trials; the table shows what it does in the second. "best safe setting" is
-the one of these that saved most in the first study.
+With `--hindsight`, each task is divided at random into two studies without common trials. A setting counts as safe if, in
+hindsight, it would have lost no best trial of the first study; the table shows its effect in the second study. "best safe setting"
+is the safe setting that saved most in the first study.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ SOURCES: Mapping[str, Sequence[Path]] = {
 MIN_TRIALS = 12
 MIN_EVALUATIONS = 5
 MAX_LOST = 0.01
-"""Share of lost winners from which a task is listed."""
+"""Share of lost winners above which a task is listed."""
 
 Task = Sequence[Progress]
 
 
 def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
-    """Yield the tasks of a folder: all trials of a problem and optimizer that were planned alike."""
+    """Yield the tasks of a folder: all trials of a problem and optimizer with the same planned length."""
     columns = ["study", "trial", "metric", "step", "value"]
     table = pq.read_table(folder / "curves.parquet", columns=columns).to_pandas()
     curves = dict(tuple(table.groupby(["study", "trial", "metric"], observed=True)))
@@ -157,14 +157,14 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, a
 
 
 class Alarms:
-    """Verdicts that stop nothing, and stops of trials that are not finite."""
+    """False alarms of the guard: verdicts that stop no trial, and stops of non-finite trials."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._diverging: dict[Progress, list[bool]] = {}
 
     def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
-        """Return whether the trial gets such a verdict although it improves later. lowest: cost of the best trial of the study."""
+        """Return whether the trial gets such a verdict although it improves later. lowest: cost of the study's best trial."""
         if not trial.best[-1] < trial.best[at]:
             return False
         first = float(trial.costs[0])
@@ -193,7 +193,7 @@ def only_not_finite(trial: Progress, at: int, completed: Sequence[Progress]) -> 
 
 
 def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopper:
-    """Return one of Optuna's pruners as a stopper. It counts evaluations instead of steps, because trials differ in their steps."""
+    """Return an Optuna pruner as a stopper that counts evaluations instead of steps, because steps differ between trials."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -218,7 +218,7 @@ def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopp
 
 
 WARMUPS = (0.25, 0.5, 0.75)
-"""Shares of the training before which a median pruner stops nothing."""
+"""Shares of the training before which a median pruner stops no trial."""
 
 
 def ways_to_stop(trials: Sequence[Progress]) -> Mapping[str, Callable[[], Stopper]]:
@@ -249,7 +249,7 @@ def head() -> None:
 
 
 def tasks_of(source: str) -> Sequence[tuple[str, Task]]:
-    """Return the tasks of a source whose folders are there."""
+    """Return the tasks of a source whose folders exist."""
     return [task for folder in SOURCES[source] if (folder / "trials.parquet").is_file() for task in tasks(folder)]
 
 
@@ -291,7 +291,7 @@ def halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[Pro
 
 
 def safe_settings(trials: list[Progress], workers: int) -> Sequence[str] | None:
-    """Return the settings that would have lost none of the best trials, the one that saved most first; None without hindsight."""
+    """Return the settings that would have lost no best trial, sorted by saved steps, most first; None without hindsight."""
     whole = {id(t) for t in trials if np.isfinite(t.costs[-1])}
     if len(whole) < hindsight.MIN_TRIALS or not Policy().enough_evaluations([t for t in trials if id(t) in whole]):
         return None
@@ -338,9 +338,7 @@ def main() -> None:
     )
     parser.add_argument("--sources", nargs="+", choices=list(SOURCES), default=list(SOURCES), help="default: all")
     parser.add_argument("--pruners", action="store_true", help="also replay Optuna's pruners")
-    parser.add_argument(
-        "--hindsight", action="store_true", help="replay the settings that another study showed as safe"
-    )
+    parser.add_argument("--hindsight", action="store_true", help="replay the settings that were safe in another study")
     options = parser.parse_args()
     hindsight_table(options) if options.hindsight else table(options)
 

@@ -1,12 +1,12 @@
-"""Trains one study twice with `advisor run`, with and without `--stop-doomed`: steps, minutes, best value and every stop.
+"""Trains a study with `advisor run`, with and without `--stop-doomed`, and prints steps, minutes, best value and all stops.
 
     python benchmarks/quality/guarded_runs.py                forty trainings, four at a time; takes about half an hour
     python benchmarks/quality/guarded_runs.py --trials 8     fewer trainings
 
 Each training is a small perceptron on handwritten digits (1,500 steps, 20 evaluations, cosine schedule) that waits 0.1 s for each
-batch, so a training takes three minutes and needs little of a processor. Both launches train the same settings with the same
-seeds and run at the same time, so that other load affects both alike. Trainings are deterministic: the launch without the guard
-shows what each stopped trial would have reached.
+batch, so a training takes three minutes but little processor time. Both launches train the same settings with the same seeds and
+run at the same time, so that other load affects both alike. Trainings are deterministic, so the launch without the guard shows the
+result that each stopped trial would have reached.
 """
 
 from __future__ import annotations

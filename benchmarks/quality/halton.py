@@ -4,7 +4,7 @@
 
 The measure is the centred discrepancy (0 is perfectly even) of the whole space and its mean over single axes and over pairs of
 axes, because only a few hyperparameters matter. AlgoPerf's sequences come from `halton_reference/sequences.json` in the folder
-`ADVISOR_BENCHMARK`; ours come from `advisor.planning.sampling.halton`, of the same sizes, with many seeds.
+`ADVISOR_BENCHMARK`. Our sequences of the same sizes come from `advisor.planning.sampling.halton`, with many seeds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Row:
 
 
 def references() -> dict[tuple[int, int], list[FloatArray]]:
-    """Return AlgoPerf's sequences by (points, dimensions); the same points in another order count once."""
+    """Return AlgoPerf's sequences by (points, dimensions). Sequences with the same points in another order count once."""
     stored = json.loads((FOLDER / "halton_reference" / "sequences.json").read_text())["sequences"]
     sequences: dict[tuple[int, int], list[FloatArray]] = defaultdict(list)
     for sequence in stored:

@@ -4,7 +4,7 @@
     python benchmarks/quality/house.py FOLDER …        other checkouts beside it, oldest first
 
 Only tracked source files are counted. The product is advisor, adapters, rules and templates. The lines of a rule are those of its
-own file and its private helpers. A rule reaches a module of shared computations or statistics if it imports it, directly or
+file and its private helpers. A rule reaches a module of shared computations or statistics if it imports this module, directly or
 indirectly.
 """
 
@@ -51,7 +51,7 @@ class House:
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """The product modules that each module imports, also inside functions; imports for type checkers do not count."""
+        """The product modules that each module imports, including imports inside functions but not imports for type checkers."""
         return {name: self._imported(name, path) for name, path in self.modules.items()}
 
     def _imported(self, name: str, path: Path) -> set[str]:
@@ -68,7 +68,7 @@ class House:
 
     @property
     def rules(self) -> dict[str, list[Path]]:
-        """The files of each rule: its own and the private helpers that no other rule imports."""
+        """The files of each rule: the rule's file and the private helpers that no other rule imports."""
         own = {
             name: path
             for name, path in self.modules.items()
@@ -92,7 +92,7 @@ class House:
         return reached
 
     def reach(self) -> tuple[float, float]:
-        """Return the median number of shared modules that a rule reaches, and of their lines."""
+        """Return the median over rules of the number of shared modules that a rule reaches, and of these modules' lines."""
         shared = {m for m in self.modules if m.startswith(SHARED) and not self.modules[m].name.startswith("__")}
         helpers = {m for m in self.modules if m.startswith("advisor_rules") and m.rpartition(".")[2].startswith("_")}
         counts, lines = [], []
@@ -105,7 +105,7 @@ class House:
     def rule_names(self) -> list[str]:
         """Return the built-in rules that modules of `advisor/` name by id, as `module: rule`.
 
-        Ids of one word (seeds, tracking, adopt) are ordinary words as well and not looked for.
+        Ids of one word (seeds, tracking, adopt) are ignored, because they are also ordinary words.
         """
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         patterns = {rule: re.compile(rf"(?<![\w-]){rule}(?![\w-])") for rule in sorted(ids) if "-" in rule}
@@ -118,7 +118,7 @@ class House:
         ]
 
     def circles(self) -> int:
-        """Count the imports to remove until no import cycle is left; imports inside functions count."""
+        """Return the number of imports to remove until no import cycle is left, including imports inside functions."""
         graph = {name: set(targets) for name, targets in self.imports.items()}
         removed = 0
         while True:

@@ -1,4 +1,4 @@
-"""Makers of seeded studies in which nothing is wrong; `nulls` names the rules that each one tests."""
+"""Makers of seeded studies in which nothing is wrong. `nulls` names the rules that each maker tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def study(
     direction: Direction = "minimize",
     seeds: Sequence[int] | None = None,
 ) -> Study:
-    """Return a study of these trials. Each curve is logged at evenly spaced steps up to the end of the training."""
+    """Return a study of these trials, whose curves are logged at evenly spaced steps up to the end of the training."""
     runs = []
     for i, chosen in enumerate(params):
         tags = {contract.TAG_PREFIX + k: v for k, v in (facts or {}).items()}
@@ -78,10 +78,10 @@ def draw(random: Random, count: int) -> list[dict[str, Any]]:
 def results(
     count: int, *, digits: int = 9, failed: float = 0.0, adaptive: bool = False, cliff: bool = False, bowl: bool = False
 ) -> Make:
-    """Studies of `count` trials whose results are noise rounded to `digits`; a share `failed` of the trials diverged.
+    """Return a maker of studies of `count` trials with results that are noise, rounded to `digits`; a share `failed` diverged.
 
     adaptive: the sampler prefers regions with good results. cliff: trials above a learning rate fail. bowl: results depend on the
-    learning rate, with the best value inside its range.
+    learning rate, whose best value is inside the range.
     """
 
     def make(random: Random) -> Made:
@@ -102,7 +102,7 @@ def results(
 
 
 def _crowd(random: Random, params: list[dict[str, Any]], noise: FloatArray) -> None:
-    """Move half of the trials after the eighth near one of the best quarter of the earlier trials."""
+    """Move half of the trials after the eighth trial near a trial among the best quarter of the earlier ones."""
     for i in range(8, len(params)):
         if random.uniform() < 0.5:
             good = np.argsort(noise[:i])[: max(i // 4, 1)]
@@ -118,7 +118,7 @@ def _near(random: Random, position: float) -> float:
 
 
 def repeats(settings: int, seeds: int) -> Make:
-    """Settings of the same quality, each run with several seeds."""
+    """Return a maker of studies of equally good settings, each run with several seeds."""
 
     def make(random: Random) -> Made:
         params = [p for p in draw(random, settings) for _ in range(seeds)]
@@ -129,7 +129,7 @@ def repeats(settings: int, seeds: int) -> Make:
 
 
 def unfinished(axes: int, count: int) -> Make:
-    """A smooth response to `axes` hyperparameters. Tuning is finished if doubling the trials would gain nothing."""
+    """Return a maker of studies with a smooth response to `axes` hyperparameters. True: doubling the trials would gain nothing."""
 
     def make(random: Random) -> Made:
         optimum, weights = random.uniform(0.2, 0.8, axes), random.lognormal(0, 1, axes)
@@ -149,7 +149,7 @@ def unfinished(axes: int, count: int) -> Make:
 
 
 def equal_values(count: int, *, shifted: bool = False) -> Make:
-    """Return a maker of studies of two or three equally good optimizers. shifted: each has another best learning rate."""
+    """Return a maker of studies of two or three equally good optimizers. shifted: their best learning rates differ."""
 
     def make(random: Random) -> Made:
         names = ["SGD", "Adam", "Lion"][: int(random.integers(2, 4))]
@@ -171,7 +171,7 @@ def equal_values(count: int, *, shifted: bool = False) -> Make:
 
 
 def dropout_helps(random: Random) -> Made:
-    """Return a study that searches dropout from 0.5 up, in which the highest rates are the best."""
+    """Return a study that searches dropout rates from 0.5 up, of which the highest are the best."""
     u = random.random((20, 2))
     space = {"learning_rate": SPACE["learning_rate"], "dropout": Parameter(low=0.5, high=0.95)}
     params = [{n: p.draw(float(x)) for (n, p), x in zip(space.items(), row, strict=True)} for row in u]
@@ -210,7 +210,7 @@ def healthy(
     trials: tuple[int, ...] = (1, 4, 12),
     schedule: str = "cosine",
 ) -> Make:
-    """Trials whose losses follow the shape plus noise of the kind, with log-normal gradient norms; schedule: cosine or constant."""
+    """Return a maker of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant."""
 
     def make(random: Random) -> Made:
         count, n, m = int(random.choice(trials)), int(random.choice(points)), 400
@@ -234,7 +234,7 @@ def healthy(
 
 
 def overfitting(random: Random) -> Made:
-    """Trials. Some overfit, independently of the learning rate."""
+    """Return a study in which some trials overfit, independently of the learning rate."""
     count, n = int(random.choice([8, 16, 32])), 40
     at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
     params, curves = draw(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]
@@ -247,7 +247,7 @@ def overfitting(random: Random) -> Made:
 
 
 def norms(kind: str) -> Make:
-    """Gradient norms of 300 or 3,000 steps: log-normal, log-Laplace, or with a Student's t logarithm."""
+    """Return a maker of trials with gradient norms of 300 or 3,000 steps: log-normal, log-Laplace, or log-Student's t."""
 
     def make(random: Random) -> Made:
         n, count = int(random.choice([300, 3000])), int(random.choice([1, 4]))
@@ -267,7 +267,7 @@ def norms(kind: str) -> Make:
 
 
 def learned_nothing(random: Random) -> Made:
-    """Accuracies of guesses among ten classes."""
+    """Return a study whose accuracies are those of random guessing among ten classes."""
     n, count, examples = int(random.choice([10, 40])), int(random.choice([1, 5, 20])), int(random.choice([200, 2000]))
     values = [random.binomial(examples, 0.1, n) / examples for _ in range(count)]
     facts = {**FACTS, "classes": "10", "n_valid": str(examples)}
@@ -281,7 +281,7 @@ def learned_nothing(random: Random) -> Made:
 
 
 def equal_trials(random: Random) -> Made:
-    """Trials with the same true error rate on the same validation examples; the errors of two trials correlate by one half."""
+    """Return trials with the same true error rate on the same validation examples. Errors of two trials have correlation 0.5."""
     n, count = int(random.choice([200, 1000])), int(random.choice([3, 8, 20]))
     shared = random.normal(size=n)
     errors = [np.mean(np.sqrt(0.5) * shared + np.sqrt(0.5) * random.normal(size=n) > 0.84) for _ in range(count)]
@@ -291,7 +291,7 @@ def equal_trials(random: Random) -> Made:
 
 
 def coarse(random: Random) -> Made:
-    """Error rates on few examples in trials with the same true curve: some evaluations agree by chance."""
+    """Return trials with the same true curve and error rates on few examples, so that some evaluations agree by chance."""
     count, examples, points = (int(random.choice(c)) for c in ((5, 20, 100), (20, 100), (3, 10, 30)))
     rates = 0.02 + 0.6 * np.exp(-4 * np.arange(points) / points)
     errors = random.binomial(examples, rates, size=(count, points)) / examples
@@ -299,7 +299,7 @@ def coarse(random: Random) -> Made:
 
 
 def sampled(random: Random) -> Made:
-    """Evaluations on a random sample and on the whole validation set."""
+    """Return a study with evaluations on a random sample and on the whole validation set."""
     count = int(random.choice([3, 10, 40]))
     whole = np.sort(random.uniform(size=count))
     sample = whole + random.normal(0, 0.03, count)
@@ -308,7 +308,7 @@ def sampled(random: Random) -> Made:
 
 
 def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
-    """Waiting, idle time, clipping and device utilisation exactly at the limits of the rules."""
+    """Return a maker of studies whose waiting, idle time, clipping and utilisation are exactly at the limits of the rules."""
 
     def make(random: Random) -> Made:
         curves: dict[str, list[FloatArray]] = {"val/loss": [np.array([1.0 + 0.1 * i]) for i in range(trials)]}
@@ -334,7 +334,7 @@ def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
 
 
 def batches(random: Random) -> Made:
-    """Batch sizes that need equally many examples and whose throughput grows with the size."""
+    """Return a study of batch sizes that need the same number of examples, with throughput that grows with the size."""
     sizes = [64 * 2**i for i in range(int(random.integers(2, 5)))]
     each, growth, scatter = int(random.integers(3, 9)), random.uniform(1.55, 2), random.uniform(0.02, 0.3)
     params, curves = [], {"val/loss": [], "train/examples_per_s": []}  # type: ignore[var-annotated]
@@ -349,7 +349,7 @@ def batches(random: Random) -> Made:
 
 
 def _of_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
-    """As `study`, but all trials see equally many examples: doubling the batch size halves the steps."""
+    """Return a study with the same number of examples in all trials: doubling the batch size halves the steps."""
     runs, parts = [], {metric: [] for metric in curves}  # type: ignore[var-annotated]
     for i, chosen in enumerate(params):
         steps = STEPS * 64 // int(chosen["batch_size"])

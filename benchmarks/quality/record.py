@@ -38,14 +38,14 @@ from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
 BITS, TIMING_BITS = 9, 4
-"""Bits to keep of the fraction of a value, and of a timing: the rest is noise, and zeros make the tables small."""
+"""Bits to keep of the fraction of a value, and of a timing. Further bits are noise, and zeros make the tables small."""
 TICK_S = 1 / 16
 """Resolution of times, seconds."""
 _MACHINE = {
     contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
     contract.TAG_SPOOL, contract.TAG_SIDECAR, contract.TAG_BACKENDS,
 }  # fmt: skip
-"""Tags that describe the recording machine and not the training."""
+"""Tags that describe the recording machine instead of the training."""
 _TIMINGS = {contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME, contract.EXAMPLES_PER_SECOND}
 
 
@@ -61,7 +61,7 @@ def record(study: RecordedStudy) -> Experiment:
 
 @lru_cache(maxsize=1)
 def _folder() -> Path:
-    """Return the folder of the store for all studies of this process: opening a store takes longer than many a training."""
+    """Return the folder of the store for all studies of this process, because opening a store takes longer than a training."""
     folder = Path(tempfile.mkdtemp(prefix="recording-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -102,7 +102,7 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
 
 
 def points_table(experiment: Experiment, study: str, names: Sequence[str]) -> pa.Table:
-    """Return the table of points. names: name of each run's trial, shape (runs,). A time counts from the start of its run."""
+    """Return the table of points. names: name of each run's trial, shape (runs,). Times count from the start of the run."""
     trials = np.array(names, dtype=object)
     started = np.array([run.started for run in experiment.runs])
     parts = [
@@ -158,7 +158,7 @@ def _compact(table: pa.Table, tick_s: float) -> pa.Table:
 
 
 def cases(study: RecordedStudy) -> dict[str, Any]:
-    """Return the study's line of `cases.jsonl`: the common fields, and a list of labels."""
+    """Return the study's line of `cases.jsonl`: the common fields and a list of labels."""
     space = {
         name: p.model_dump(exclude_none=True, include={"type", "low", "high", "scale", "choices", "role"})
         for name, p in study.space.items()
@@ -248,7 +248,7 @@ def main() -> None:
                 failed.append(study.name)
                 progress.console.print(f"{study.name}: {error!r}")
                 continue
-            write({study.name: tables(future.result(), study)})  # at once: a later failure loses nothing
+            write({study.name: tables(future.result(), study)})  # immediately, so that a later failure loses nothing
             progress.console.print(study.name)
     write({})
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))

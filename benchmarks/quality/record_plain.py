@@ -1,10 +1,10 @@
-"""Trains the studies of `recordings/plain`, each by a script that logs to a plain MLflow store, and writes the store as tables.
+"""Runs the training scripts of `recordings/plain`, which log to a plain MLflow store, and writes the store as tables.
 
     python benchmarks/quality/record_plain.py                      all of them; takes about four minutes on one core
     python benchmarks/quality/record_plain.py --only plain-nan     studies whose names start with this; the others stay unchanged
     python benchmarks/quality/record_plain.py --labels             rewrite only the labels
 
-`run_status`, `started` and `ended` are as MLflow stored them; `status` is how the trial really ended, which is hidden from the
+`run_status`, `started` and `ended` are the values that MLflow stored; `status` is the trial's true status, which is hidden from the
 analysis.
 """
 
@@ -30,7 +30,7 @@ from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "plain" / "data"
 TICK_S = 1 / 1024
-"""Resolution of times, seconds: a run may continue another within milliseconds."""
+"""Resolution of times in seconds, fine because a run may continue another run within milliseconds."""
 
 
 def record(study: PlainStudy, store: str) -> tuple[Experiment, Mapping[str, str]]:
@@ -42,7 +42,7 @@ def record(study: PlainStudy, store: str) -> tuple[Experiment, Mapping[str, str]
 
 
 def tables(experiment: Experiment, study: PlainStudy, truth: Mapping[str, str]) -> tuple[pa.Table, pa.Table]:
-    """Return the tables of runs and of points. A time of a run counts from the start of the first run, a point's from its run's."""
+    """Return the tables of runs and of points. Times of runs count from the first run's start, times of points from their run's."""
     started = np.array([run.started for run in experiment.runs])
     order = np.argsort(started)
     names = np.empty(len(order), dtype=object)
@@ -74,7 +74,7 @@ def _ticks(seconds: float) -> float:
 
 
 def cases(study: PlainStudy) -> dict[str, Any]:
-    """Return the study's line of `cases.jsonl`. It declares neither space nor objective: the analysis infers them."""
+    """Return the study's line of `cases.jsonl`. The line declares neither space nor objective, which the analysis infers."""
     return {
         "dataset": ".",
         "studies": [study.name],

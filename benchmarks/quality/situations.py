@@ -1,4 +1,4 @@
-"""Counts faults in the advisor's reports on simulated studies as users really log them.
+"""Counts faults in the advisor's reports on simulated studies that are logged as real users log them.
 
     python benchmarks/quality/situations.py                    all rows
     python benchmarks/quality/situations.py --rows A01 C       rows whose names start with these

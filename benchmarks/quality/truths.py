@@ -1,4 +1,4 @@
-"""Random studies whose truth is known, and functions that decide if a finding's advice on them is right.
+"""Random studies whose truth is known, and functions that decide whether a finding's advice on a study is right.
 
 A world draws the response to one to four hyperparameters (with its optimum inside or outside of the searched space), the noise of
 seeds and evaluations, the shape and the schedule of the training, and what was logged. Costs are in units of the spread of the
@@ -34,13 +34,13 @@ AXES: Mapping[str, tuple[float, float, bool]] = {
 CHOICES = ("relu", "gelu")
 STEPS = 10_000
 SLIGHT = 0.02
-"""Minimum difference of costs that matters, in spreads."""
+"""Minimum difference of costs that matters, in units of the spread of the results."""
 Bounds: TypeAlias = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Training:
-    """The validation cost during training: a fall with the sum of the learning rates, noise of the rate, and overfitting."""
+    """The validation cost during training: a fall with the sum of learning rates, noise from the learning rate, and overfitting."""
 
     fall: float
     pace: float
@@ -48,13 +48,13 @@ class Training:
     power: float
     """Exponent of a power law; infinity for an exponential fall."""
     jitter: float
-    """Cost that the full learning rate adds and its decay removes."""
+    """Cost that a learning rate at its peak adds, and that a decay removes."""
     rise: float
     """Cost that overfitting adds from half of the training to its end."""
     schedule: str
 
     def rates(self, share: FloatArray) -> FloatArray:
-        """Return learning rates as shares of the peak at these shares of the training."""
+        """Return the learning rate, as a share of its peak, at these shares of the training."""
         if self.schedule == "cosine":
             return 0.5 * (1 + np.cos(np.pi * share))
         if self.schedule == "linear":
@@ -80,11 +80,11 @@ class Training:
 
 @dataclass(frozen=True)
 class Response:
-    """Final cost as a function of the hyperparameters (units of their ranges) and of the choice."""
+    """Final cost as a function of the hyperparameters (in units of their ranges) and of the choice."""
 
     names: tuple[str, ...]
     optimum: FloatArray
-    """Optimum of each choice, shape (choices, axes)."""
+    """Position of the optimum for each choice, shape (choices, axes)."""
     weights: FloatArray
     curvature: FloatArray
     """Positive definite matrix of the quadratic form, shape (axes, axes)."""
@@ -92,7 +92,7 @@ class Response:
     edge: float
     """Learning rate from which training diverges, in units of its range."""
     unit: float
-    """Divisor that makes the spread 1."""
+    """Divisor of costs that makes the spread of the results 1."""
 
     def __call__(self, at: FloatArray, choice: int) -> FloatArray:
         """Return the costs of points (n, axes)."""
@@ -101,7 +101,7 @@ class Response:
         return np.asarray((bowl + self.offsets[choice]) / self.unit, dtype=np.float64)
 
     def lowest(self, bounds: Bounds, choice: int | None = None) -> float:
-        """Return the lowest cost within bounds, without diverging; of the best choice by default."""
+        """Return the lowest cost within bounds where training does not diverge; of the best choice by default."""
         if choice is None:
             return min(self.lowest(bounds, k) for k in range(len(self.offsets)))
         bounds = [
@@ -214,7 +214,7 @@ def _logged(
     runs: list[tuple[int, int]],
     first: FloatArray,
 ) -> World:
-    """Return the world with the study that its runs, pairs of setting and seed, logged."""
+    """Return the world with the study logged by these runs, which are pairs of setting and seed."""
     store, settings = Store(), {}
     share = np.arange(1, (n := int(random.choice([5, 10, 20, 40]))) + 1) / n
     steps, jitter = (share * STEPS).astype(np.int64), 10 ** random.uniform(-2.5, -0.7)
@@ -274,7 +274,7 @@ def _range(world: World, finding: Finding) -> SetRange | None:
 
 
 def _gains_beyond(world: World, finding: Finding) -> bool | None:
-    """Return whether the wider range holds a better value than the old one."""
+    """Return whether the wider range contains a better value than the old range."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -283,7 +283,7 @@ def _gains_beyond(world: World, finding: Finding) -> bool | None:
 
 
 def _loses_nothing(world: World, finding: Finding) -> bool | None:
-    """Return whether the narrower range holds a value as good as the best one."""
+    """Return whether the narrower range contains a value as good as the best value."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -323,7 +323,7 @@ def _more_trials(world: World, finding: Finding) -> bool | None:
 
 
 def _unstable(world: World, finding: Finding) -> bool | None:
-    """Return whether the best learning rate would be one that now diverges if training were stable."""
+    """Return whether a learning rate that now diverges would be the best if training were stable."""
     if world.response.names[0] != finding.subject:
         return None
     return bool(world.response.optimum[:, 0].max() > world.response.edge)
@@ -347,7 +347,7 @@ def _overfits(world: World, _finding: Finding) -> bool:
 
 
 def _decays(world: World, _finding: Finding) -> bool:
-    """Return whether a linear decay gains more than 1 % of the run's gain; its sum of rates is that of the constant rate."""
+    """Return whether a linear decay with the same sum of learning rates gains more than 1 % of the run's gain."""
     decayed = replace(world.training, schedule="linear", pace=world.training.pace / 2)
     return decayed.end() < world.training.end() - 0.01 * world.training.gain
 
@@ -364,7 +364,7 @@ def _no_lead(world: World, finding: Finding) -> bool | None:
 
 
 def _unfair(world: World, finding: Finding) -> bool | None:
-    """Return whether the value's gap halves if all ranges are extended by a quarter at both ends."""
+    """Return whether the value's gap to the best halves if all ranges are extended by a quarter at both ends."""
     if finding.subject != "activation":
         return None
     named = Counter(world.settings[t][1] for t in finding.trials)

@@ -1,10 +1,10 @@
-"""Records what the advisor says of every labelled study, and compares two records: for changes that must change no verdict.
+"""Records the verdicts on every labelled study and compares two records, to test changes that must not change a verdict.
 
     python benchmarks/quality/verdicts.py before.jsonl            record every verdict and every next study
     python benchmarks/quality/verdicts.py after.jsonl --against before.jsonl
 
 Each line holds one study: status, severity, confidence, subject, side, trials, changes and cause of every finding, and the next
-studies. Texts (messages, reasons, goals, notes) are left out: they may be rewritten. The studies are those of `cases.py`.
+studies. Texts (messages, reasons, goals, notes) are left out, because they may be rewritten. The studies are those of `cases.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def record(case: Case) -> str:
-    """Return what the advisor says of the case's study as a line of JSON."""
+    """Return the advisor's verdicts on the case's study as a line of JSON."""
     try:
         study = case.study()
     except AdvisorError:
@@ -74,7 +74,7 @@ def _without_texts(value: Any) -> Any:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what differs between two records of one study: a rule and the fields, or the next studies."""
+    """Yield the differences between two records of one study: a rule and the fields, or the next studies."""
     if before.keys() != after.keys():
         yield "whether it can be read"
         return
@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="file to record to")
     parser.add_argument(
-        "--against", type=Path, help="an earlier record: print what differs, exit status 1 if anything does"
+        "--against", type=Path, help="an earlier record: print the differences; exit status 1 if there are any"
     )
     options = parser.parse_args()
     views = {case.view: case for case in reversed(load_cases())}

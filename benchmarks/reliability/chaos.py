@@ -1,12 +1,12 @@
-"""Trains small runs while the server, the network, disks, clocks and processes fail at random; compares all with undisturbed runs.
+"""Trains small runs while servers, network, disks, clocks and processes fail at random, and compares them with undisturbed runs.
 
     python benchmarks/reliability/chaos.py [--minutes 30] [--trainings 50] [--seed 0]
 
-Trainings follow from their seeds (`chaos_training.py`), faults from `--seed` (`chaos_faults.py`). Killed trainings stay as they
-are; what no process delivers is delivered by `advisor sync` at the end. *Lost* and *doubled* count points that the spool accepted
-and that the store lacks or has twice, and losses and evaluations that a training printed, unless it was killed.
-*Other parameters* counts trainings whose parameters differ at any evaluation from those of the same training without the hook.
-Each report is `right` (its best trial and its counts are those of the trainings), `one line` or `wrong`.
+Trainings follow from their seeds (`chaos_training.py`), faults from `--seed` (`chaos_faults.py`). Killed trainings are not
+repeated. At the end, `advisor sync` delivers the points that no process has delivered. *Lost* and *doubled* count points that the
+spool accepted but that the store lacks or has twice. Losses and evaluations that a training printed also count, unless the training
+was killed. *Other parameters* counts trainings whose parameters at any evaluation differ from those of the same training without
+the hook. Each report is `right` (its best trial and its counts agree with the trainings), `one line` or `wrong`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
 AT_ONCE = 5
 """Trainings that run at the same time."""
 START_AND_END_S = 90.0
-"""Seconds that the start and the end of a training take beside the others."""
+"""Seconds for the start and the end of a training while others run."""
 SETTLE_S = 300.0
-"""Maximum seconds after the last fault until processes have delivered what they can."""
+"""Maximum seconds after the last fault for processes to deliver their points."""
 Printed = dict[str, dict[int, str]]
 """{"loss", "evaluation" or "parameters": {step: text}}."""
 
 
 @dataclass
 class Outcome:
-    """What a training printed, and how it ended."""
+    """The output of a training, and how it ended."""
 
     seed: int
     printed: Printed = field(default_factory=lambda: defaultdict(dict))
@@ -62,12 +62,12 @@ class Outcome:
 
 
 Twins = Future[dict[int, Outcome]]
-"""The outcomes of the same trainings without hook and faults."""
+"""Future with the outcomes of the same trainings without hook and faults."""
 
 
 @dataclass
 class Damage:
-    """Counts of damage, with one line about each."""
+    """Counts of damage, and one line about each damage."""
 
     lost: int = 0
     doubled: int = 0
@@ -121,7 +121,7 @@ def environment(stage: Disturbed, group: str) -> dict[str, str]:
 
 
 def train(stage: Disturbed, outcome: Outcome, seconds: float) -> None:
-    """Make a training, again if the disk refuses its spool at the start."""
+    """Run a training, and start it again if the disk refuses its spool."""
     seed = outcome.seed
     while outcome.status in (None, NO_PLACE):
         outcome.attempts += 1
@@ -152,7 +152,7 @@ def train(stage: Disturbed, outcome: Outcome, seconds: float) -> None:
 
 @contextmanager
 def reporting(stage: Disturbed, twins: Twins, every_s: float, damage: Damage) -> Iterator[None]:
-    """Report on the trainings again and again."""
+    """Report on the trainings repeatedly, from a thread during the block."""
     over = threading.Event()
 
     def work() -> None:
@@ -196,7 +196,7 @@ def report(stage: Disturbed, twins: Twins, damage: Damage) -> str:
 
 
 def _error_of(report: dict[str, Any], truth: dict[int, Outcome]) -> str:
-    """Return what is wrong in a report on trainings that may still run; "" if nothing is."""
+    """Return the error in a report on trainings that may still run; "" if there is none."""
     counts, best = report["trials"], report["best"]
     if counts["total"] > len(truth):
         return f"{counts['total']} trials of {len(truth)} trainings"
@@ -211,7 +211,7 @@ def _error_of(report: dict[str, Any], truth: dict[int, Outcome]) -> str:
 
 
 def settle(stage: Disturbed) -> int:
-    """Deliver what is left; return the number of spools that `advisor sync` delivered."""
+    """Deliver the remaining spools; return the number that `advisor sync` delivered."""
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline and any(map(_is_at_work, _spools(stage))):
         time.sleep(0.5)
@@ -272,15 +272,15 @@ def count(stage: Disturbed, outcome: Outcome, truth: Outcome, damage: Damage) ->
 
 
 def _stored(value: str) -> str:
-    """Return a value as MLflow's database keeps it: its largest number in the place of infinity."""
+    """Return a value as MLflow's database stores it, with the largest float in place of infinity."""
     return repr(math.copysign(sys.float_info.max, float(value))) if math.isinf(float(value)) else value
 
 
 def _count_printed(stage: Disturbed, outcome: Outcome, run_id: str, damage: Damage) -> None:
     """Compare what a training printed with the curves at full resolution.
 
-    A training with a `GradScaler` is compared up to its first infinite loss: the scaler skips that step, and the hook counts
-    only the steps that were made.
+    A training with a `GradScaler` is compared only up to its first infinite loss, because the scaler skips that step, which the
+    hook does not count.
     """
     stored: dict[str, dict[int, float]] = defaultdict(dict)
     twice = []
@@ -327,7 +327,7 @@ def in_database(uri: str, name: str) -> list[tuple[str, dict[str, str], Counter[
 
 
 def once(folder: Path, minutes: float, trainings: int, seed: int) -> tuple[Damage, dict[int, Outcome], Counter[str]]:
-    """Train while things fail; return the damage, the trainings and the number of faults of each kind."""
+    """Train under random faults; return the damage, the trainings and the number of faults of each kind."""
     seeds = [1000 * seed + k for k in range(trainings)]
     twins: Twins = Future()
     threading.Thread(target=lambda: twins.set_result(undisturbed(seeds))).start()

@@ -1,4 +1,4 @@
-"""The faults of `chaos.py`: each one begins, lasts some seconds and ends."""
+"""The faults of `chaos.py`. Each fault begins, lasts some seconds and ends."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WORKS, FULL, READ_ONLY = 0, 1, 2
 
 
 def compiler() -> str | None:
-    """Return the C compiler; without one, clocks and disks cannot fail."""
+    """Return the C compiler, which faults of clocks and disks need; None if there is none."""
     return shutil.which("cc") or shutil.which("gcc")
 
 
 class Control:
-    """The clock and the disk of a group of processes; `environment` puts a process under it."""
+    """Controls the clock and the disk of a group of processes, which run with the variables in `environment`."""
 
     def __init__(self, folder: Path, name: str, *disk: Path) -> None:
         self._path, library = folder / f"{name}.control", folder / "chaos_shim.so"
@@ -48,7 +48,7 @@ class Control:
 
 
 class Disturbed:
-    """The things that fail: a server behind a proxy, and groups of processes."""
+    """The system that faults disturb: a server behind a proxy, and groups of processes."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
@@ -64,7 +64,7 @@ class Disturbed:
         self.server.start()
         self.proxy = FaultyProxy(self.server.port, seed=seed)
         self.trainers: list[subprocess.Popen[str]] = []
-        """Processes of the trainings that run."""
+        """Processes of the running trainings."""
         self.killed: set[int] = set()
         """Ids of trainers that were killed."""
         self.report: subprocess.Popen[str] | None = None
@@ -167,7 +167,7 @@ def shippers(trainer: int) -> list[psutil.Process]:
 
 
 def start(server: TrackingServer) -> None:
-    """Start a server, again if its disk fails at that time."""
+    """Start a server, and repeat this if its disk fails at that time."""
     while True:
         try:
             return server.start()
@@ -204,7 +204,7 @@ def _disturb(stage: Disturbed, lane: str, over: threading.Event) -> None:
     while not over.wait(chance.expovariate(1 / 2.0)):
         (fault,) = chance.choices(list(weights), list(weights.values()))
         steps = fault(stage, chance)
-        with contextlib.suppress(StopIteration, psutil.NoSuchProcess):  # nothing is there to fail
+        with contextlib.suppress(StopIteration, psutil.NoSuchProcess):  # there is no process to disturb
             next(steps)
             stage.counts[fault.__name__.replace("_", " ")] += 1
             over.wait(min(chance.expovariate(1 / 3.0), 15.0))

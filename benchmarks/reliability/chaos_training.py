@@ -1,4 +1,4 @@
-"""A small random training that `chaos.py` runs, with the hook or undisturbed.
+"""A small random training that `chaos.py` runs, with the hook or undisturbed (without it).
 
     python benchmarks/reliability/chaos_training.py 7 8 9                      undisturbed: without the hook and without pauses
     python benchmarks/reliability/chaos_training.py 7 --uri URI --disk D --tee T
@@ -28,7 +28,7 @@ EVALUATE_EVERY = 20
 
 
 class Program:
-    """A training that follows from its seed: model, optimizer, loop and end."""
+    """A training whose model, optimizer, loop and end are determined by its seed."""
 
     def __init__(self, seed: int) -> None:
         chance = self.chance = random.Random(seed)
@@ -67,7 +67,7 @@ class Program:
         return nn.functional.mse_loss(self.model(x), y)
 
     def step(self, batches: Any, log: Callable[[torch.Tensor], object]) -> list[torch.Tensor]:
-        """Make an optimizer step and return the losses of its batches; log all of them but the last."""
+        """Make an optimizer step and return the losses of its batches; log all losses except the last."""
         if self.kind == "lbfgs":
             x, y = next(batches)
 
@@ -103,7 +103,7 @@ class Program:
         return error
 
     def digest(self) -> str:
-        """Identify the parameters, bit by bit."""
+        """Return a digest of all bits of the parameters."""
         return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in self.model.parameters())).hexdigest()[:16]
 
 
@@ -114,7 +114,7 @@ def forever(loader: Iterable[Any]) -> Iterable[Any]:
 
 
 def train(program: Program, log: Any, pause_s: float, report: Callable[..., None]) -> None:
-    """Train the program to its end. Raises RuntimeError if that belongs to it."""
+    """Train the program to its end. Raises RuntimeError if the program ends with a failure."""
     loader = program.loader if log is None else log.batches(program.loader)
     batches = iter(forever(loader))
     for step in range(program.steps):

@@ -5,8 +5,8 @@
     python benchmarks/reliability/compatibility.py --table              only the table of the results in --keep
 
 A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel. It runs a study with the hook
-into SQLite and analyzes it. A cell `mlflow-...` does the same through its own `mlflow server`, from its environment and from that
-of the newest MLflow. A cell `store-...` writes a store with plain MLflow calls, which the newest MLflow reads and upgrades. Other
+into SQLite and analyzes it. A cell `mlflow-...` does the same through its `mlflow server`, from its environment and from that of
+the newest MLflow. A cell `store-...` writes a store with plain MLflow calls, which the newest MLflow reads and upgrades. Other
 cells train an example with a framework or run the tests of a package. uv does the installation if it is available, otherwise pip.
 Interpreters must be on the path as python3.12 and so on. PyTorch releases without a CPU-only build install gigabytes of CUDA
 libraries.
@@ -31,7 +31,7 @@ from versions.places import Failed, Place, build, install, served, versions
 
 CHECKOUT = Path(__file__).parents[2]
 PYTHON, MLFLOW, TORCH = "3.11", "3.17.2", "2.13.0"
-"""Versions in cells that test another package."""
+"""Default versions, for cells that test another package."""
 MLFLOWS = (
     "2.16.2 2.17.2 2.18.0 2.19.0 2.20.4 2.21.3 2.22.5 3.0.1 3.1.4 3.2.0 3.3.2 3.4.0 3.5.1 3.6.0 3.7.0 3.8.1 3.9.0 3.10.1 3.11.1 "
     "3.12.0 3.13.0 3.14.0 3.15.2 3.16.1 3.17.2"
@@ -53,7 +53,7 @@ class Cell:
     torch: str = TORCH
     packages: tuple[str, ...] = ()
     example: str = ""
-    """A script in `examples` to train with instead, and its experiment."""
+    """Name of a script in `examples` to train with instead, and of its experiment."""
     tests: tuple[str, ...] = ()
     """Arguments of pytest."""
 

@@ -92,7 +92,7 @@ class Postgres:
 
     @staticmethod
     def binaries() -> Path | None:
-        """Return the folder of its programs, or None if it is not installed."""
+        """Return the folder of PostgreSQL's programs, or None if it is not installed."""
         versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
         in_path = shutil.which("initdb")
         return versions[-1].parent if versions else Path(in_path).parent if in_path else None
@@ -100,7 +100,7 @@ class Postgres:
     def __init__(self) -> None:
         binaries = self.binaries()
         assert binaries is not None
-        # Not in the caller's folder, which the other user may be unable to enter.
+        # not in the caller's folder, which the other user may be unable to enter
         self._binaries, self._data, self.port = binaries, Path(tempfile.mkdtemp(prefix="advisor-pg-")), free_port()
         self._as: list[str] = []
         if os.getuid() == 0:
@@ -135,7 +135,7 @@ class MariaDB:
 
     @staticmethod
     def server() -> str | None:
-        """Return the path of its program, or None if it is not installed."""
+        """Return the path of MariaDB's server program, or None if it is not installed."""
         return shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class MariaDB:
             os.chown(self._data, user.pw_uid, user.pw_gid)
         install = ["mariadb-install-db", "--no-defaults", *self._as, f"--datadir={self._data / 'data'}"]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        # A private folder for temporary tables: a server that starts deletes those of others in a shared folder.
+        # A private folder for temporary tables, because a starting server deletes other servers' tables in a shared folder.
         self._environment = {**os.environ, "TMPDIR": str(self._data)}
         done = subprocess.run(install, check=False, cwd="/", capture_output=True, text=True, env=self._environment)
         if done.returncode:
@@ -191,7 +191,7 @@ class MariaDB:
 
 
 FAULTS = ("500", "429", "reset", "slow", "500 after", "reset after")
-""""after": the server handles the request, but the client gets no answer."""
+"""Kinds of faults. "after": the server handles the request, but the client gets no answer."""
 CUT = "truncated"
 """The response ends in the middle of its body."""
 
@@ -214,7 +214,7 @@ class FaultyProxy:
         """Number of requests by path."""
         self.injected: Counter[str] = Counter()
         self.on_answer: Callable[[str], object] = str
-        """Called with the path after the server has responded and before the client gets the response."""
+        """Function called with the path, after the server has responded and before the client gets the response."""
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):

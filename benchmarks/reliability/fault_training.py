@@ -1,4 +1,4 @@
-"""The small training that `faults.py` and the fault tests run, with the hook and a second record of what it logged.
+"""The small training that `faults.py` and the fault tests run, with the hook and a second record of all logged points.
 
     python benchmarks/reliability/fault_training.py URI FOLDER --steps 2000
 

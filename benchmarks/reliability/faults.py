@@ -3,10 +3,10 @@
     python benchmarks/reliability/faults.py [--steps 3000] [--backend sqlite postgresql] [--only FAULT...]
 
 Each line is a real training with the hook, a real `mlflow server` with a real database, and one fault. *Logged* is the number of
-points that the training's second record implies, with the windows of the contract; *found* is the number of rows in the database
-at the end; *same* says whether both are the same points, each once, and whether the sidecar has every recorded value. *Step* is
-the median duration of a step (forward, backward and hook), *slowest* the longest one, and *delivered* the seconds from the last
-step until the store is complete.
+points that follow from the training's second record and the windows of the contract; *found* is the number of rows in the database
+at the end; *same* says whether these are the same points, each stored once, and whether the sidecar has every recorded value.
+*Step* is the median duration of a step (forward, backward and hook), *slowest* the longest duration, and *delivered* the seconds
+from the last step until the store is complete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Training:
     ended: float = field(default=0.0)
 
     def follow(self) -> None:
-        """Read its output."""
+        """Read the training's output."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             what, number = line.split()
@@ -71,7 +71,7 @@ class Training:
 
 @dataclass
 class Stage:
-    """The servers of a training, and a folder for it."""
+    """The servers and the folder of a training."""
 
     server: TrackingServer
     database: str
@@ -179,7 +179,7 @@ def trainer_killed(stage: Stage) -> Training:
 
 
 def server_disk_full(stage: Stage) -> Training:
-    """Fill the disk of the database, and free it later; needs a separate disk for the database's folder."""
+    """Fill the database's disk, and free it later. The database's folder needs a separate disk."""
     ballast = stage.folder / "database" / "ballast"
     training = stage.train("disk")
     training.until(stage.steps // 3)
@@ -215,7 +215,7 @@ class Result:
     logged: Counter[Key]
     found: Counter[Key]
     recorded: int
-    """Number of recorded values, before windows."""
+    """Number of recorded values, before they are reduced to windows."""
     in_sidecar: int
     tags: dict[str, str]
     delivered_s: float
@@ -266,7 +266,7 @@ def _first_ms(frames: list[Frame]) -> int:
 
 
 def _points(frames: list[Frame]) -> Counter[Key]:
-    """Return the points that the store should have: the windows of the rows, computed independently of the shipper."""
+    """Return the points that the store should have, computed from the rows independently of the shipper."""
     windows, points = Windows(), []
     for frame in frames:
         for step, time_ms, values in frame.rows():
@@ -322,7 +322,7 @@ def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """Mount a file system of this size at `folder`; yield whether the machine allowed it."""
+    """Mount a file system of this size at `folder`; yield whether the machine allowed mounting."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     mounted = os.getuid() == 0 and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0

@@ -70,7 +70,7 @@ class Run(Killed):
         return [p for p in psutil.process_iter(["cmdline"]) if any(mark in word for word in p.info["cmdline"] or ())]
 
     def result(self) -> Mapping[str, object]:
-        """Return finished trials with their parameters, values and status, and trials that were trained to the end twice."""
+        """Return the finished trials with parameters, values and status, and the trials that were trained to the end twice."""
         finished = trials(self.store)
         ended = Counter((self.store.parent / "ended").read_text().split()) if finished else Counter()
         return {**finished, **{f"trial-{trial} again": n for trial, n in ended.items() if n > 1}}
@@ -107,7 +107,7 @@ def trials(store: Path) -> dict[str, object]:
 
 
 class _Logs(socketserver.StreamRequestHandler):
-    """Logs on behalf of trainings, because importing MLflow there would take seconds."""
+    """Logs on behalf of trainings, in which importing MLflow would take seconds."""
 
     def handle(self) -> None:
         from mlflow.tracking import MlflowClient

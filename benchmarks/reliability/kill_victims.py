@@ -47,7 +47,7 @@ class ImportToServer(Import):
         return self._database
 
     def copy(self, to: Path) -> None:
-        """Back up the database between two transactions: the server may still handle the last request of a killed client."""
+        """Back up the database between two transactions, because the server may still handle a killed client's last request."""
         with closing(sqlite3.connect(self.store)) as database, closing(sqlite3.connect(to)) as other:
             database.backup(other)
 
@@ -67,7 +67,7 @@ class ImportToServer(Import):
 
 
 class Analyze(Killed):
-    """`advisor analyze` of a study that already has a report of fewer trials."""
+    """`advisor analyze` of a study that already has a report on fewer trials."""
 
     def __init__(self, folder: Path, points: int = 300) -> None:
         super().__init__(folder)
@@ -111,7 +111,7 @@ class Analyze(Killed):
         return files
 
     def torn(self) -> int:
-        """Count files that equal neither the old nor the new version."""
+        """Count files that differ from both the old and the new version."""
         files = self._written()
         files.pop("next/.written-by-advisor", None)  # lists old and new files for a moment
         return sum(files[name] not in (self._old.get(name), self.wanted.get(name)) for name in files)
@@ -168,7 +168,7 @@ class Sync(Killed):
         return ["sync", "--tracking-uri", f"sqlite:///{self.store}"], self.environment(**more)
 
     def torn(self) -> int:
-        """Count runs that are marked as complete and are not; sidecars are ignored, because they are uploaded later."""
+        """Count runs that are marked as complete but lack data other than sidecars, which are uploaded later."""
         wanted = {name: _without_sidecar(run) for name, run in self.wanted.items()}
         return sum(_without_sidecar(run) != wanted.get(name) for name, run in self.runs().items())
 

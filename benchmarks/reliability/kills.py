@@ -3,10 +3,10 @@
     python benchmarks/reliability/kills.py [--kills 100] [--minutes M] [--seed 0] [--only COMMAND...]
 
 Every second kill happens at a random time, the others at a random operation: a file opened for writing, renamed or removed, a
-database opened, a request sent, a process started. Both are uniform over an undisturbed run. *Half-written* counts files under
-their final names, and runs that the store marks as complete, that differ from both the state before and the state after. *Lost*
-and *doubled* count what the repeated command's result lacks, or has in addition, compared with an undisturbed run. *Leftovers*
-are files that exist after the repeated command but not after an undisturbed run. *Failed* counts repeated commands that failed.
+database opened, a request sent, a process started. Times and operations are distributed uniformly over an undisturbed run.
+*Half-written* counts files and completed runs that differ from both the state before and the state after the command. *Lost* and
+*doubled* count results that the repeated command lacks, or has in addition, compared with an undisturbed run. *Leftovers* are files
+that exist after the repeated command but not after an undisturbed run. *Failed* counts repeated commands that failed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Damage:
     leftovers: int = 0
     failed: int = 0
     messages: list[str] = field(default_factory=list)
-    """Output of failed commands, and names of lost and left-over things."""
+    """Output of failed commands, and names of lost results and of leftover files."""
 
     @property
     def clean(self) -> bool:
@@ -105,7 +105,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], log: str, count: 
 
 
 class Stage:
-    """Runs commands as forks of a process with all imports, so that kills hit the command's work and not its imports."""
+    """Runs commands as forks of a process with all imports, so that kills hit the command's work instead of its imports."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -169,9 +169,9 @@ def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until:
 
 
 def _kill_once(victim: Victim, seconds: float, operations: int, chance: random.Random, stage: Stage) -> bool:
-    """Kill the command at a random time up to `seconds`, or at a random operation if that is 0; return whether it was killed.
+    """Kill the command at a random time up to `seconds`, or at a random operation if `seconds` is 0; return whether it was killed.
 
-    Half of the time its surviving processes are killed as well.
+    In half of the cases, the command's surviving processes are also killed.
     """
     process, _ = stage.start(victim, 0 if seconds else chance.randint(1, operations))
     process.join(chance.uniform(0.0, seconds) if seconds else 300)

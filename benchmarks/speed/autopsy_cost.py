@@ -1,11 +1,11 @@
-"""Measures the processor time (on a GPU: the time) that `autopsy=True` adds to a healthy training step.
+"""Measures the processor time (on a GPU, the elapsed time) that `autopsy=True` adds to a healthy training step.
 
     python benchmarks/speed/autopsy_cost.py
     python benchmarks/speed/autopsy_cost.py --device cuda --models tiny,10M,gpt2
 
-One logger records one training, in short blocks that take turns: with the autopsy, without it, and once more without it. The
-time of a kind is the mean of its fastest tenth of blocks, which other load on the machine disturbs least. The difference of the
-two kinds without the autopsy is the noise.
+One logger records one training, in short blocks of three alternating kinds: with the autopsy, without it, and again without it. The
+time of a kind is the mean of its fastest tenth of blocks, which other load disturbs least. The difference between the two kinds
+without the autopsy is the noise.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python benchmarks/speed/end_to_end.py --runs 1000 --keep DIR  keep the stores, and use those that exist
     python benchmarks/speed/end_to_end.py --server                through a tracking server on the store
 
-The runs are those of `engine.py`. Each analysis is a separate process: the first with an empty cache, the second with the cache
-that it left, the third after ten further runs. The store may already be in the page cache at a cold start. Writing 10,000 runs
-takes minutes and about 8 GB of disk.
+The runs are those of `engine.py`. Each analysis is a separate process: the first with an empty cache, the second with the first
+one's cache, the third after ten further runs. The store may already be in the page cache at a cold start. Writing 10,000 runs takes
+minutes and about 8 GB of disk.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _size(folder: Path, runs: int, *, served: bool) -> None:
 
 
 def _write_aside(path: Path, first: int, runs: int) -> None:
-    """Call `write` in a separate process: on Linux a child's peak memory starts at that of its parent."""
+    """Call `write` in a separate process, because on Linux a child's peak memory starts at that of its parent."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(write, path, first, runs).result()
 

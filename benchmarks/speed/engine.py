@@ -1,13 +1,13 @@
-"""Measures the time of each rule on a synthetic study, and the memory that the rules need.
+"""Measures the time of each rule, and the memory of all rules, on a synthetic study.
 
     python benchmarks/speed/engine.py                        1,000 trials x 6 curves x 500 points, every rule
     python benchmarks/speed/engine.py --scaling              also 100 and 5,000 trials, and 5,000 points
     python benchmarks/speed/engine.py --all-curves           all 13 curves that the training hook logs on a GPU
 
 The space has choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are stopped
-early. Trials carry all facts that the hook notes, so that most rules have enough data to judge. Results that several rules share
-are computed and timed in the first of them. Times are processor times, which other load hardly affects; they add up over the
-threads of the linear algebra library (set OMP_NUM_THREADS=1).
+early. Trials carry all facts that the hook notes, so that most rules have enough data to judge. The time of a result that several
+rules share counts for the first of these rules. Times are processor times, which other load hardly affects, summed over the threads
+of the linear algebra library (set OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SPACE = {
     "batch_size": Parameter(type="categorical", choices=(64, 128, 256)),
 }
 REPEATS = 5
-"""Last trials, which repeat one good setting with other seeds."""
+"""Number of last trials, which repeat one good setting with different seeds."""
 GOOD = {
     "learning_rate": 0.03,
     "weight_decay": 1e-4,
@@ -105,7 +105,7 @@ def clock(study: Study, only: list[str] | None = None) -> tuple[dict[str, float]
 
 
 def study(trials: int, points: int, names: tuple[str, ...] | None = SIX, seed: int = 0) -> Study:
-    """Return a study with the metrics `names`, or with all that the hook logs if None."""
+    """Return a study with the metrics `names`; None: with all metrics that the hook logs."""
     random = np.random.default_rng(seed)
     params = [_params(random) for _ in range(trials - REPEATS)] + [GOOD] * REPEATS
     fates = random.choice(["complete", "infeasible", "stopped"], trials, p=[0.94, 0.03, 0.03])

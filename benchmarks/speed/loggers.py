@@ -1,4 +1,4 @@
-"""The loggers to compare, ours and others, in the same loop and with stores of the same kind."""
+"""The loggers to compare (our hook and others), in the same loop and with stores of the same kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Contestant:
 
 @contextlib.contextmanager
 def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
-    """Yield all loggers, first the bare training. others: include other people's loggers."""
+    """Yield all loggers, beginning with the bare training. others: include loggers other than ours."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         parameters = list(training.model.parameters())
@@ -62,7 +62,7 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
 def _our_hook(
     name: str, training: Training, folder: Path, *, takes_norm: bool = True, guard: Literal["stop"] | None = None
 ) -> Iterator[Contestant]:
-    """Yield our hook. With a guard, its process runs and judges the run all the time, beside all other loggers as well."""
+    """Yield our hook. With a guard, the guard's process runs all the time, also during the turns of other loggers."""
     optimizer = cast(Any, training.optimizer)
     hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     contestant = Contestant(name, lambda: None)
@@ -79,7 +79,7 @@ def _our_hook(
         close_timeout_s=300.0,
         guard=guard,
     ) as log:
-        _open_loggers.discard(log)  # else the next logger on this model closes it
+        _open_loggers.discard(log)  # otherwise the next logger on this model closes this one
         if not takes_norm:
             log._capture._norms._measure = None
         batches = iter(log.batches(_endless()))
@@ -109,7 +109,7 @@ def _endless() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def _three_metrics(training: Training) -> dict[str, float]:
-    """Train a step and return its metrics as people log them; `item` waits for the device."""
+    """Train a step and return its metrics as users usually log them; `item` waits for the device."""
     loss = training.step().item()
     return {"train/loss": loss, "train/learning_rate": training.optimizer.param_groups[0]["lr"], "train/epoch": 0.0}
 

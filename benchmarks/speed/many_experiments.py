@@ -3,9 +3,8 @@
     python benchmarks/speed/many_experiments.py        60 experiments of 12 runs x 6 metrics x 500 points, 2 at a time
     python benchmarks/speed/many_experiments.py --experiments 300 --jobs 8 --rounds 3
 
-The runs are those of `engine.py`. Each analysis is a separate process without a cache. The cluster has as many processors as
-there are jobs, runs on this machine and is started before the measurement. Both ways alternate, so that other load affects them
-equally.
+The runs are those of `engine.py`. Each analysis is a separate process without a cache. The cluster runs on this machine, has one
+processor per job and is started before the measurement. Both ways alternate, so that other load affects them equally.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
 @dataclass
 class Training:
-    """A model that learns noise with AdamW: the cost of a step does not depend on the data."""
+    """A model that learns noise with AdamW, because the cost of a step does not depend on the data."""
 
     model: nn.Module
     loss: Callable[[], torch.Tensor]
@@ -42,7 +42,7 @@ def perceptron(device: torch.device, width: int, layers: int = 6, batch_size: in
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each a residual branch with normalisation before it."""
+    """Attention and a perceptron, each in a residual branch with normalisation before it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

@@ -7,13 +7,13 @@
 
 All loggers train the same model with the same optimizer in the same loop. They take turns, each with a block of bare steps and a
 block of logged steps, so that other load affects all alike. Each logged block is compared with the bare block before it; the
-table shows the median and the middle half of the differences. Background work of a logger counts while its block runs. Work left
-over at the end of a block is awaited but not counted, which favours loggers with much background work; our blocks are long enough
+table shows the median and the middle half of the differences. Background work of a logger counts while its block runs. Work that
+remains at the end of a block is awaited but not counted, which favours loggers with much background work; blocks are long enough
 for our writer thread to keep up. A CUDA device is synchronised at the end of a block, never within one.
 
 Our hook logs everything: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. Its cost
 is also shown without the gradient norm, the only part that grows with the model. The other loggers log three metrics at every
-step. The stores are SQLite databases. On a GPU the script also makes a whole run in which synchronising with the device is an
+step. The stores are SQLite databases. On a GPU, the script also makes a complete run in which synchronising with the device is an
 error.
 """
 

@@ -2,8 +2,8 @@
 
     python benchmarks/speed/reading.py [--runs 1000] [--metrics 6] [--points 500]
 
-The slow ways are measured on a few runs and scaled to all of them. That flatters the plain loop on SQLite, whose cost grows faster
-than the number of runs.
+The slow ways are measured on a few runs and scaled to all runs. This favours the plain loop on SQLite, whose cost grows faster than
+the number of runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
 
 SAMPLE_RUNS = 20
-"""Runs on which the slow ways are measured."""
+"""Number of runs on which the slow ways are measured."""
 TABLES = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
 
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def databases(folder: str, runs: int, rows: int, base: float) -> None:
-    """Print the rows of the database servers, which get a copy of the SQLite store in the folder."""
+    """Print the table's rows for database servers, which get a copy of the SQLite store in the folder."""
     sample = min(SAMPLE_RUNS, runs)
     for name, missing, served in SERVERS:
         if reason := missing():
@@ -151,7 +151,7 @@ def compare_with_copy(uri: str) -> tuple[tuple[float, float], float]:
 
 
 def fill(uri: str, runs: int, metrics: int, points: int) -> None:
-    """Write noisy curves, the same at every call."""
+    """Write noisy curves, which are the same at every call."""
     noise = np.random.default_rng(0)
     steps = np.arange(points, dtype=np.int64)
     one_of = max(1, runs // SAMPLE_RUNS)
@@ -175,7 +175,7 @@ def fill(uri: str, runs: int, metrics: int, points: int) -> None:
 
 
 def plain_loop(uri: str, runs: int) -> int:
-    """Read every history of every run in turn, as people's own scripts do; return the number of points."""
+    """Read every history of every run in turn, as users' scripts do; return the number of points."""
     with quiet_mlflow():
         from mlflow import MlflowClient
 
@@ -236,7 +236,7 @@ def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
 
 
 def lacks(server: object, programs: str, driver: str, extra: str) -> str:
-    """Return what must be installed to measure a database; empty if nothing is missing."""
+    """Return the software that is missing to measure a database; empty if all is installed."""
     installed = server is not None and importlib.util.find_spec(driver) is not None
     return "" if installed else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
 

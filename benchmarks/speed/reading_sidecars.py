@@ -2,9 +2,9 @@
 
     python benchmarks/speed/reading_sidecars.py [--runs 100] [--metrics 6] [--steps 500]
 
-The hook's shipper delivers the runs to a real `mlflow server` on SQLite, which also serves their artifacts. Both ways alternate
-three times, and the fastest time of each is shown; the client reads some of the runs once, and its time is scaled. Up to 500
-steps all ways read the same points; beyond that, the store holds windows of steps.
+The hook's shipper delivers the runs to a real `mlflow server` on SQLite, which also serves their artifacts. Reading with and
+without sidecars alternate three times, and the fastest time of each is shown. The client reads some of the runs once, and its time
+is scaled. Up to 500 steps all ways read the same points; beyond that, the store holds windows of steps.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Measures the size of a report, the time to make it, and the time until a browser has painted it.
+"""Measures the size of a report, the time to make it, and the time until a browser has painted the page.
 
     python benchmarks/speed/report.py                         200, 1,000 and 5,000 trials, every rule
     python benchmarks/speed/report.py --trials 200 --keep out keep the pages
 
 The studies are those of `engine.py`: trials x 6 curves x 500 points. "Settled" is the time from the navigation to the first paint
-after the load event; "all open" is the time to paint after opening all details. Times are medians of five. Needs Playwright and
-Chromium.
+after the load event; "all open" is the time to paint all details after opening them. Times are medians of five. Needs Playwright
+and Chromium.
 """
 
 from __future__ import annotations

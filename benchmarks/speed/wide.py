@@ -1,12 +1,13 @@
 """Measures `advisor analyze` on studies with many hyperparameters: seconds and peak memory per shape.
 
     python benchmarks/speed/wide.py                                  every shape below
-    python benchmarks/speed/wide.py --shape "300 x 200 numbers"      one shape, also one that is not in the list
+    python benchmarks/speed/wide.py --shape "300 x 200 numbers"      one shape, not necessarily in the list
     python benchmarks/speed/wide.py --rules                          also the processor seconds of the slowest rules
     python benchmarks/speed/wide.py --limit 4                        stop an analysis that needs more than 4 GB of addresses
 
-Every hyperparameter varies in every run, as if a whole configuration had been drawn at random. The result depends on the first
-three and on noise; a few runs crash. A shape is `RUNS x HYPERPARAMETERS KIND`: numbers, choices (200 texts each), flags, mixed.
+Every hyperparameter varies in every run, as if whole configurations were drawn at random. The result depends on the first three
+hyperparameters and on noise; a few runs crash. A shape is `RUNS x HYPERPARAMETERS KIND`: numbers, choices (200 texts each), flags,
+mixed.
 """
 
 from __future__ import annotations

@@ -31,13 +31,20 @@ HISTORIES = "get-history-bulk"
 
 
 @pytest.fixture(scope="module")
-def server(studied: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
+def shared_server(studied: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(studied, folder / "mlflow.db")
-    running = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)
-    running.start()
-    yield running
-    running.kill()
+    server = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def server(shared_server: TrackingServer) -> TrackingServer:
+    """A running server. It is started again if the last test killed it."""
+    if not shared_server.answers():
+        shared_server.start()
+    return shared_server
 
 
 def points(uri: str) -> dict[str, Counter[tuple[int, int, float]]]:
@@ -73,7 +80,6 @@ def test_a_server_that_dies_in_mid_read(server: TrackingServer, refused: Refused
     assert "cannot reach" in refused("analyze", "e", "--tracking-uri", proxy.uri)
     assert not Path("advisor-report").exists()
     proxy.close()
-    server.start()
 
 
 @pytest.mark.slow

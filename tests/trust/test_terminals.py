@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import ADVISOR
+from commands import ADVISOR, Advisor
 
 STUDY = (
     "study: größe-日本\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\ntrials: 3\n"
@@ -39,12 +39,13 @@ def test_a_name_that_the_terminal_cannot_show(store: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("columns", ["1", "0", "abc"])
-def test_a_terminal_of_any_width(store: Path, tmp_path: Path, columns: str) -> None:
-    words = ["analyze", "e", "--tracking-uri", f"sqlite:///{store}"]
-    done = run(tmp_path, *words, COLUMNS=columns, TERM="dumb")
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"lr" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) > 20
+def test_a_terminal_of_any_width(store: Path, advisor: Advisor, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "dumb")
+    status, out, err = advisor("analyze", "e", "--tracking-uri", f"sqlite:///{store}")
+    assert (status, err) == (0, "")
+    assert "lr" in out
+    assert max(map(len, out.splitlines())) > 20
 
 
 def test_a_closed_output_is_no_error(tmp_path: Path) -> None:

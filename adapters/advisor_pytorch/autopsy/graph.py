@@ -1,8 +1,9 @@
-"""Finds in the autograd graph of a loss the operation whose result, or whose derivative, first was not finite.
+"""Finds in the autograd graph of a loss the first operation whose result, or whose derivative, was not finite.
 
-Before the backward pass, the graph still holds tensors that operations saved: `forward_fault` looks for the first one, in the
-order of the computation, that is not finite or at which its operation has no finite value. After it, only names are left: `between`
-lists the operations between the last parameter with a non-finite gradient and the next one with a finite gradient.
+Before the backward pass, the graph still holds tensors that operations saved: `forward_fault` looks for the first saved tensor, in
+the order of computation, that is not finite or for which its operation has no finite result. After the backward pass, only names
+are left: `between` lists the operations between the last parameter with a non-finite gradient and the next parameter with a finite
+gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_OPERATIONS = 24
 _TRANSPARENT = ("T", "Transpose", "ToCopy", "View", "UnsafeView", "Expand", "Permute", "Clone", "Alias", "Squeeze")
 """Operations that neither create nor remove a non-finite value."""
 _HARMLESS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
-"""Operations that pass a non-finite input on and make none."""
+"""Operations that pass on a non-finite input but never create a non-finite value."""
 _OUTPUTS = ("result", "output", "result0", "result1", "result2", "out")
 
 
@@ -33,7 +34,7 @@ class Graph:
         self.nodes = sorted(_reachable(loss.grad_fn), key=lambda node: node._sequence_nr())
         self._owned = [self._parameters_of(node) for node in self.nodes]
         self.is_of_model = any(self._owned)
-        """Whether the loss depends on a parameter: several trainings may run in one process."""
+        """Whether the loss depends on one of the parameters, because several trainings may run in one process."""
 
     def forward_fault(self) -> Facts | None:
         """Return facts of the first operation with a non-finite result; None if none is found or the graph was freed."""
@@ -43,7 +44,7 @@ class Graph:
         return None
 
     def between(self, bad: Collection[str]) -> Facts:
-        """Return the operations in which a finite gradient became non-finite; without such gradients, those of the loss.
+        """Return the operations in which a finite gradient became non-finite; without non-finite gradients, the loss's operations.
 
         bad: parameters with a non-finite gradient.
         """
@@ -60,7 +61,7 @@ class Graph:
         }
 
     def _place(self, i: int) -> Facts:
-        """Return the parameters that the forward pass used last, up to operation i, and first after it."""
+        """Return the last parameters that the forward pass used up to operation i, and the first ones that it used afterwards."""
         before = [own[0] for own in self._owned[: i + 1] if own]
         after = [own[0] for own in self._owned[i + 1 :] if own]
         return {"after": before[-1] if before else None, "before": after[0] if after else None}
@@ -82,7 +83,7 @@ def _reachable(root: Any) -> list[Any]:
 
 
 def _leaves(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the parameters that an operation takes, also through transparent operations."""
+    """Yield the parameters that an operation takes as input, directly or through transparent operations."""
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable
@@ -105,7 +106,7 @@ def _is_custom(node: Any) -> bool:
 
 
 def _saved(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors that an operation saved, by name. After the backward pass there are none."""
+    """Yield (name, tensor) of the tensors that an operation saved. After the backward pass, there are none."""
     try:
         if isinstance(node, BackwardCFunction):
             yield from (("self", t) for t in getattr(node, "saved_tensors", ()) if t is not None)
@@ -116,7 +117,7 @@ def _saved(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
                         yield name.removeprefix("_saved_"), tensor.detach()
-    except RuntimeError:  # freed, or changed in place since
+    except RuntimeError:  # the tensor was freed, or changed in place since
         return
 
 
@@ -133,7 +134,7 @@ def _fault_of(node: Any) -> Facts | None:
 
 
 def _singular(op: str, name: str, tensor: torch.Tensor) -> str | None:
-    """Return why the operation has no finite value at a tensor that it saved; None if it has."""
+    """Return the reason why the operation has no finite value at a tensor that it saved; None if the value is finite."""
     if op in ("Log", "Log2", "Log10") and name == "self" and bool((tensor <= 0).any()):
         return "log of 0" if bool((tensor == 0).any()) else "log of a negative number"
     if op == "Div" and name == "other" and bool((tensor == 0).any()):
@@ -148,7 +149,7 @@ def _singular(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
-    """Return facts of the operation that made a saved non-finite tensor: this one, or the one that it takes its input from."""
+    """Return facts about the operation that created a saved non-finite tensor: this operation, or the one before it."""
     producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype(tensor)}

@@ -1,4 +1,4 @@
-"""The last rows of a training before its first non-finite value. The writer thread calls everything here."""
+"""The last rows of a training before its first non-finite value. All functions are called in the writer thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor import contract
 from advisor_logging.table import Table
 
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
-"""Rows that are kept: before the first non-finite value (`MAX_ROWS`), from the start (`FIRST_ROWS`), and after it."""
+"""Numbers of rows kept: before the first non-finite value, from the start, and after the first non-finite value."""
 COLUMNS = (
     contract.TRAIN_LOSS,
     contract.GRAD_NORM,

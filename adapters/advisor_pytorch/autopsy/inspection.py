@@ -1,4 +1,4 @@
-"""Counts the non-finite values in a model, its gradients, its optimizers' state and a batch. All of it waits for the device."""
+"""Counts the non-finite values in a model, its gradients, its optimizers' state and a batch. Counting waits for the device."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _integer_facts(values: torch.Tensor) -> Facts:
 
 
 def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    """Return the parameters in the order of the module tree, then those that only an optimizer knows."""
+    """Return the model's parameters in the order of its modules, then parameters that only an optimizer has."""
     named: dict[str, torch.Tensor] = dict(model.named_parameters())
     known = {id(p) for p in named.values()}
     trained = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
@@ -61,7 +61,7 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
 
 
 def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter has none yet."""
+    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter has no values yet."""
     try:
         with torch.no_grad():
             return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
@@ -70,7 +70,7 @@ def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
-    """Return the weights with the largest gains at the start: the root mean square times the root of the number of inputs.
+    """Return the weights with the largest initial gains. A gain is the root mean square times the root of the number of inputs.
 
     A usual initialisation has a gain of about 1. Embeddings, which have no inputs to add up, are left out.
     """
@@ -85,7 +85,7 @@ def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[F
 
 
 def loss_scale() -> float | None:
-    """Return the scale of an enabled gradient scaler in this process that has scaled a loss; None if there is none."""
+    """Return the scale of a gradient scaler in this process that is enabled and has scaled a loss; None without one."""
     for one in gc.get_objects():
         if type(one).__name__ == "GradScaler" and isinstance(one, torch.amp.GradScaler) and one.is_enabled():
             scale = getattr(one, "_scale", None)
@@ -131,9 +131,9 @@ def _plain_options(group: Mapping[str, Any]) -> Facts:
 
 
 def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
-    """Return for each kind of moment its number of tensors, of tensors with non-finite values, and its smallest positive value.
+    """Return, for each kind of moment, the number of tensors, the number with non-finite values, and the smallest positive value.
 
-    `explained` is the share of the non-finite parameter values whose second moment is 0: an update with epsilon 0 divides by it.
+    `explained` is the share of non-finite parameter values whose second moment is 0, by which an update with epsilon 0 divides.
     """
     kinds: dict[str, Facts] = {}
     bad_values = over_zero = 0

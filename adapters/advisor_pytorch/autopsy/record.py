@@ -18,16 +18,16 @@ from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import Seen
 
 MAX_BYTES = 60_000
-"""Maximum size of the JSON file. If it is exceeded, the least telling entries are left out."""
+"""Maximum size of the JSON file in bytes. If it is exceeded, the least informative entries are omitted."""
 _LEAST_TELLING = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
 SCHEMA = 1
 
 
 class AutopsyFile:
-    """Writes the facts together with the last rows of the training, which only the writer thread knows."""
+    """Writes the facts together with the training's last rows, which only the writer thread has."""
 
     def __init__(self, recorder: Recorder, flush: Callable[[], None], about: Mapping[str, Any]) -> None:
-        """flush: hands over the rows of the training thread. about: facts about the training."""
+        """flush: passes the training thread's rows to the writer thread. about: facts about the training."""
         self._recorder, self._flush, self._about = recorder, flush, about
         self._history = History()
 
@@ -37,7 +37,7 @@ class AutopsyFile:
         return self._history.bad_step
 
     def write(self, facts: Mapping[str, Any], batches: Sequence[Seen]) -> None:
-        """Let the writer thread write the facts; write the batches, if there are any, now."""
+        """Write the batches, if any, immediately, and the facts in the writer thread."""
         self._flush()
         if batches:
             path = self._recorder.folder / contract.AUTOPSY_BATCH_PATH.rpartition("/")[2]

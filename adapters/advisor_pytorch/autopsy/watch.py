@@ -1,8 +1,9 @@
-"""Watches a training for its first non-finite loss or gradient norm, and then collects what explains it.
+"""Watches a training for its first non-finite loss or gradient norm, and then collects facts that explain it.
 
-In healthy steps it does almost nothing: it keeps one reference to the current batch and compares numbers that are already known.
-On the CPU these are known at once, so the model is inspected before the bad update. On other devices the writer thread learns of
-them some steps later. For this case a ring keeps the norms of single gradients, which the gradient norm is computed from.
+A healthy step costs almost nothing: one reference to the current batch, and a comparison of numbers that are already on the host.
+On the CPU the numbers are available immediately, so the model is inspected before the bad update. On other devices they reach the
+writer thread some steps later. For this case, a ring buffer keeps the norms of single gradients from which the gradient norm is
+computed.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ Mode = Literal[True, False, "batch"]
 Facts = dict[str, Any]
 
 MAX_INSPECTIONS = 8
-"""Maximum inspections at losses that are not finite but lead to no step, as under a gradient scaler."""
+"""Maximum inspections at non-finite losses whose step is skipped, as by a gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
-"""A gradient norm of `SPIKE_FACTOR` times the largest one before, after `MIN_STEPS` steps, is a spike; the first `MAX_SPIKES`
-batches with one are described."""
+"""After `MIN_STEPS` steps, a gradient norm of `SPIKE_FACTOR` times the largest earlier norm is a spike. The batches of the first
+`MAX_SPIKES` spikes are described."""
 FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
-"""Batches that are described after the first non-finite value, for comparison, and steps to wait for them."""
+"""Number of batches after the first non-finite value that are described for comparison, and steps to wait for them."""
 RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
-"""Maximum gradient norms on the device, and maximum bytes of kept batches (with `autopsy="batch"`)."""
+"""Maximum number of gradient norms kept on the device, and maximum bytes of kept batches (with `autopsy="batch"`)."""
 MAX_LISTED = 60
-"""Maximum tensors that a list in the file names."""
+"""Maximum tensors in a list of the file."""
 
 
 REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
-"""Environment variable; with the value "replay", the values of all devices are read at once."""
+"""Environment variable. With the value "replay", values of all devices are read immediately."""
 Reads = Literal["cpu", "all", "none"]
 
 
@@ -52,7 +53,7 @@ class Seen(NamedTuple):
 
 
 class Autopsy:
-    """Collects the facts in the training thread. `write(facts, batches)` receives them, at most twice."""
+    """Collects the facts in the training thread and passes them to `write(facts, batches)`, at most twice."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Autopsy:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
         self.reads: Reads = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
-        """Tensors that are read at once: those on the CPU, or all in a replay, which waits for the device in each step."""
+        """Tensors that are read immediately: those on the CPU; in a replay, which waits for the device in each step, all."""
         self.late_step: int | None = None
         """First bad step, once the writer thread has found it."""
         self.next_step = start_step
@@ -89,7 +90,7 @@ class Autopsy:
         patches.listen(self._listener)
 
     def stop(self) -> None:
-        """End the watch; write what is known."""
+        """End the watch and write the facts known so far."""
         if self._record is None and self.late_step is not None:
             self._guard(self._find_late)()
         self._finish()
@@ -103,7 +104,7 @@ class Autopsy:
         self._norms.clear()
 
     def _guard(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Wrap a function: it does nothing after the end, and an error in it ends the watch with a warning."""
+        """Wrap a function so that it does nothing after the end, and an error in it ends the watch with a warning."""
 
         def guarded(*args: Any) -> None:
             if self._done:
@@ -123,7 +124,7 @@ class Autopsy:
         self._epoch, self._number = self._epoch + (self._number >= 0), -1
 
     def on_batch(self, batch: Any) -> None:
-        """Keep the batch until the next one, or, if batches are to be kept, for some steps."""
+        """Keep the batch until the next batch, or for some steps if batches are to be kept."""
         if self._done:
             return
         self._number += 1
@@ -170,14 +171,14 @@ class Autopsy:
                 )
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Receive the norm of gradients that are about to be clipped, which spreads a non-finite value to all of them."""
+        """Receive the norm of gradients before clipping, which would spread a non-finite value to all of them."""
         if not self._done:
             self._counts["clips"] += 1
             if self._is_bad(norm):
                 self._guard(self._add_gradients)()
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
-        """Receive the norm of the gradient that optimizer step `step` starts from, and the norms of the single gradients."""
+        """Receive the gradient norm before optimizer step `step`, and the norms of the single gradients."""
         if self._done:
             return
         self.next_step = step + 1
@@ -243,7 +244,7 @@ class Autopsy:
         self._complete()
 
     def _find_late(self, loss: torch.Tensor | None = None) -> None:
-        """Begin the record of a value that the writer thread has found."""
+        """Begin the record of a non-finite value that the writer thread has found."""
         step = self.late_step or 0
         lag = max(self.next_step - step, 0)
         self._record = {"step": step, "metric": "", "late": True, "lag": lag, **self._batch_facts(step)}
@@ -268,7 +269,7 @@ class Autopsy:
         self._write(dict(self._record), kept)
 
     def _inspect(self, loss: torch.Tensor | None) -> Facts:
-        """Return facts of everything but the gradients. With a loss, its backward pass has not begun."""
+        """Return all facts except those of gradients. loss: given only if its backward pass has not begun."""
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
@@ -291,7 +292,7 @@ class Autopsy:
         return graph.between(bad) if graph.is_of_model else None
 
     def _batch_facts(self, step: int) -> Facts:
-        """Return facts of the batch of a step; only its existence if it was not kept."""
+        """Return facts of the batch of a step; if the batch was not kept, only that it existed."""
         seen = next((one for one in reversed(self._batches) if one.step == step), None)
         if seen is None:
             return {"batch": None, "following": []}
@@ -299,7 +300,7 @@ class Autopsy:
         return {"batch": inspection.batch_facts(seen.batch), **place, "following": []}
 
     def _gradients_in_ring(self, step: int) -> Facts | None:
-        """Return which gradients of a past step were not finite, from the norms on the device."""
+        """Return facts about the non-finite gradients of a past step, from the norms on the device."""
         parts = next((norms.tolist() for at, norms in self._norms if at == step), None)
         if parts is None:
             return None
@@ -313,7 +314,7 @@ class Autopsy:
 
 
 def _listed(tensors: Sequence[Facts]) -> Facts:
-    """Return the number of tensors, the names of those with non-finite values, and facts of some of them and of the largest."""
+    """Return the number of tensors, the names of tensors with non-finite values, and facts of some of these and of the largest."""
     bad = [facts for facts in tensors if facts["bad"]]
     scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {

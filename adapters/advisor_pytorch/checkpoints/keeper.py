@@ -1,4 +1,4 @@
-"""Decides when and by which ranks a training is saved, and finds an interrupted run to resume."""
+"""Decides when a training is saved and by which ranks, and finds an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves a training at its evaluations and at its end. If saving fails, it logs a warning.
+    """Saves a training at its evaluations and at its end, and logs a warning if saving fails.
 
     Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
     gather a sharded state.
@@ -56,7 +56,7 @@ class CheckpointKeeper:
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint after an evaluation and return whether it was saved. This waits for the device, to read `value`.
+        """Save a checkpoint after an evaluation and return whether it was saved. Reading `value` waits for the device.
 
         `value` is None if it could not be read. With `together`, every rank must call this method, because rank 0 decides.
         """
@@ -71,7 +71,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training at its end, unless all ranks must take part: some of them may have exited."""
+        """Save the training at its end, unless all ranks must take part, because some ranks may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -182,7 +182,7 @@ class CheckpointSettings(NamedTuple):
     def keeper(
         self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints. Their folder is that of the run to continue, or a new one."""
+        """Return the keeper of this run's checkpoints, in the folder of the run to continue or in a new folder."""
         folder = before.folder if before is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(
@@ -196,7 +196,7 @@ class CheckpointSettings(NamedTuple):
 def find_earlier_run(
     root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
 ) -> EarlierRun | None:
-    """Return the run that `resume` or `run_id` names; else an interrupted run with the same description as `about`, or None.
+    """Return the run that `resume` or `run_id` names, else an interrupted run with the description `about`, else None.
 
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
@@ -245,6 +245,6 @@ def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether the model's parameters are sharded: no rank has all of them."""
+    """Return whether the model's parameters are sharded, so that no rank has all of them."""
     whole = not any(hasattr(p, "to_local") for p in model.parameters())
     return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

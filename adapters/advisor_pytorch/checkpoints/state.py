@@ -31,9 +31,10 @@ class TrainingState:
     | `model`, `scaler` | state dict; `scaler` None without one |
     | `optimizers`, `schedulers` | list of state dicts, in the order given |
     | `rng` | states of the random generators: `torch`, `cuda` (one per device), `python` and `numpy` |
-    | `step`, `steps_made`, `objective`, `value` | time of the checkpoint and its objective; `value` None if it was not evaluated |
+    | `step`, `steps_made`, `objective`, `value` | time of the checkpoint, and name and value of the objective; `value` None if not
+    evaluated |
 
-    Read a checkpoint with `torch.load(path, weights_only=True)`. It does not contain the position in the training data.
+    Read a checkpoint with `torch.load(path, weights_only=True)`. The checkpoint does not contain the position in the training data.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-No collective is used. Only our own threads access the store, over a separate connection if PyTorch can open one. So a rank that has
+No collective is used. Only our threads access the store, over a separate connection if PyTorch can open one. So a rank that has
 exited, hangs or logs nothing never delays the training, and delays the other ranks' logs only for a limited time. A rank writes to
-its slot only after rank 0 has emptied it. So the store holds at most one message and one final message per rank.
+its slot only after rank 0 has emptied the slot, so the store holds at most one message and one final message per rank.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from advisor_pytorch.steps.shard_names import is_sent_to_rank_0
 
 MIN_SEND_INTERVAL_S = 0.125
 MAX_MESSAGES_PER_S = 256
-"""Maximum messages per second of all ranks together. With more ranks, each one sends less often."""
+"""Maximum messages per second of all ranks together. With more ranks, each rank sends less often."""
 MAX_UNSENT_STEPS = 20_000
-"""Maximum number of unsent steps of a rank, and of unsent chunks. Beyond it, the oldest steps and the newest chunks are dropped."""
+"""Maximum number of unsent steps, and of unsent chunks, of a rank. Beyond this, the oldest steps and the newest chunks are
+dropped."""
 MAX_CLOSING_S = 5.0
 """Maximum seconds that the end of a run waits for the other ranks."""
 FINAL_MESSAGE_S = 1.0
-"""Part of `MAX_CLOSING_S` that is reserved for messages after the last steps (seconds)."""
+"""Seconds of `MAX_CLOSING_S` that are reserved for messages after the last steps."""
 
 _numbers = itertools.count()
-"""Counts the runs of this process. The n-th run of rank 0 belongs with the n-th run of each other rank."""
+"""Counts the runs of this process, because the n-th runs of all ranks belong together."""
 
 
 class _Slots:
@@ -69,7 +70,7 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the store is available. It ends with the process group, unless the launcher owns it."""
+    """Return whether the store is available. The store ends with the process group, unless the launcher owns the store."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
@@ -88,7 +89,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread. If it used the store while the interpreter exits, the process could crash."""
+        """Stop the thread, because using the store while the interpreter exits could crash the process."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -119,7 +120,7 @@ class _ChannelThread:
 
 
 class RankSender(_ChannelThread):
-    """Sends steps, facts and warnings to rank 0. It replaces the recorder on every other rank."""
+    """Sends steps, facts and warnings to rank 0. On ranks other than 0, this class replaces the recorder."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -189,7 +190,7 @@ def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, Values]]
 
 
 class RankReceiver(_ChannelThread):
-    """Receives the other ranks' values on rank 0, and keeps rank 0's steps until these arrive. Implements `table.Completion`."""
+    """Receives the other ranks' values on rank 0, whose steps wait until these values arrive. Implements `table.Completion`."""
 
     def __init__(
         self,
@@ -278,7 +279,7 @@ class RankReceiver(_ChannelThread):
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
-            is_final = slots.is_full(slot + "/final")  # checked before the slot, because the rank writes it last
+            is_final = slots.is_full(slot + "/final")  # checked first, because the rank writes it last
             if (message := slots.empty(slot)) is not None:
                 self._inbox.put((rank, message))
             if is_final and (message := slots.empty(slot + "/final")) is not None:

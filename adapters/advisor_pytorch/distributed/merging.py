@@ -13,13 +13,13 @@ from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_nam
 MAX_WAIT_S = 10.0
 """Maximum seconds for which a step waits for the other ranks' values."""
 MAX_STEPS_AHEAD = 20_000
-"""Maximum number of steps that are stored for a rank that is ahead of rank 0. Beyond it, the oldest ones are dropped."""
+"""Maximum number of stored steps of a rank that is ahead of rank 0. Beyond this, the oldest steps are dropped."""
 
 Values = Mapping[str, float]
 
 
 class Merger:
-    """Keeps rank 0's steps until the other ranks' values arrive, and returns merged steps in order. Times are seconds of a clock.
+    """Keeps rank 0's steps until the other ranks' values arrive, and returns the merged steps in order. Times are in seconds.
 
     If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends again.
     """
@@ -33,7 +33,7 @@ class Merger:
         self.silent: set[int] = set()
         """Ranks that steps do not wait for."""
         self.incomplete: int | None = None
-        """First step whose gradient norm is missing because a rank did not send its part; None if there is none."""
+        """First step without a gradient norm, because a rank did not send its part; None if there is no such step."""
 
     @property
     def is_waiting(self) -> bool:
@@ -87,8 +87,8 @@ class Merger:
 def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     """Merge the values of one step of rank 0 with those of the other ranks. others: None for a rank whose values are missing.
 
-    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks: for a missing rank,
-    the mean of the others is used.
+    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks, with the mean of
+    the other ranks for a missing rank.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)

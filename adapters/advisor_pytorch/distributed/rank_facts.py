@@ -85,7 +85,7 @@ def has_own_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return the kind of parallelism: "fsdp", "ddp" or "other". A DDP model that is passed without its wrapper is "other"."""
+    """Return the kind of parallelism: "fsdp", "ddp" or "other", which includes a DDP model that is passed without its wrapper."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
         return "fsdp"
@@ -117,7 +117,6 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the number of examples per optimizer step of all ranks. For a rank of unknown batch size, the mean of the others is
-    used."""
+    """Return the number of examples per optimizer step of all ranks. A rank of unknown batch size counts as the others' mean."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

@@ -11,8 +11,8 @@ device memory are those of rank 0. Gradient norm, batch size and examples per se
 | pipeline parallelism of plain tensors | that of rank 0's stage |
 | FullyShardedDataParallel (FSDP1) | none, with a warning |
 
-Examples per second and batch size are sums over ranks. If ranks share a batch, as in tensor and pipeline parallelism, it counts
-once for each rank that loads it.
+Examples per second and batch size are sums over ranks. A batch that ranks share, as in tensor and pipeline parallelism, counts once
+for each rank that loads it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Ranks:
         self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
         self.receiver: RankReceiver | None = None
-        """Completes the recorder's rows on rank 0; None on other ranks and in a single-process training."""
+        """Adds the other ranks' values to the recorder's rows on rank 0; None on other ranks and in a single-process training."""
         self._sender: RankSender | None = None
         self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
@@ -63,7 +63,7 @@ class Ranks:
         return False
 
     def override_tags(self, tags: Mapping[str, str]) -> None:
-        """Omit these tags from the combined tags of all ranks, because the caller logs them."""
+        """Exclude these tags from `tags`, because the caller logs them."""
         self._overridden_tags |= tags.keys()
 
     def put(self, chunk: Chunk) -> None:

@@ -25,7 +25,7 @@ def name(model: nn.Module) -> str:
 
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
-    """Return the number of normalisation layers by class name. A layer counts if its class name contains "norm"."""
+    """Return the number of normalisation layers by class name: of all layers whose class name contains "norm"."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
 
 

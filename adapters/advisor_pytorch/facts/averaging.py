@@ -23,7 +23,7 @@ def averaging_classes() -> list[type]:
 
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of all the model's shapes, else None."""
+    """Return the value of `contract.TAG_AVERAGING` for the first candidate whose tensors have the model's shapes, else None."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:

@@ -1,4 +1,4 @@
-"""Chance levels: metric values of a classifier that guesses among equally frequent classes."""
+"""Chance levels: metric values of a classifier that guesses at random among equally frequent classes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 
 _MIN_PERCENT = 1.5
-"""Accuracy or error rate above which the metric must be in percent, because a share is at most 1."""
+"""Accuracy or error rate above which the metric counts as a percentage, because a share is at most 1."""
 _RATE_NAMES = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
 _ENTROPY_NAMES = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
 _PERPLEXITY_NAMES = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
 _REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
-"""Words in names of errors and losses that do not concern classification."""
+"""Pattern of names of errors and losses in tasks other than classification."""
 
 
 def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:

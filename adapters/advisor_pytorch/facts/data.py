@@ -46,12 +46,12 @@ def dataset_size(loader: object) -> int | None:
 def batches_per_epoch(loader: object) -> int | None:
     """Return the number of batches per epoch on this rank; None if unknown."""
     if isinstance(getattr(unwrap_loader(loader), "dataset", None), IterableDataset):
-        return None  # the length of an iterable can be a guess
+        return None  # the length of an iterable can be an estimate
     return _length_or_none(loader)
 
 
 def batch_size(loader: object) -> int | None:
-    """Return the number of examples per batch on this rank; None if the loader does not form batches itself."""
+    """Return the number of examples per batch on this rank; None if the loader does not form the batches."""
     inner = unwrap_loader(loader)
     size = getattr(inner, "batch_size", None)
     size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
@@ -149,5 +149,5 @@ def _length_or_none(what: object) -> int | None:
         return None
     try:
         return len(what)
-    except Exception:  # the loader or wrapper has a source without a length
+    except Exception:  # the loader's or wrapper's source has no length
         return None

@@ -16,7 +16,7 @@ from advisor_pytorch.steps.device import model_device
 SAMPLE_INTERVAL_S = 5.0
 """Minimum seconds between two rows of device metrics."""
 _MAX_REGULAR_ROWS = 500
-"""Number of rows after which the interval between rows grows, so that a week yields 3,000 rows instead of 120,000."""
+"""Number of rows after which the interval between rows grows, so that a run of a week yields 3,000 rows instead of 120,000."""
 
 
 class DeviceSampler:
@@ -39,7 +39,7 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """Return a row of device metrics if one is due, else None. To be called about once per second."""
+        """Return a row of device metrics if a row is due, else None. Call this about once per second."""
         self._record_utilisation()
         now = self._clock()
         if now - self._sampled < max(SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
@@ -82,7 +82,7 @@ class DeviceSampler:
 
 
 def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
-    """Return a sampler for the model's device; None if that is not a CUDA device."""
+    """Return a sampler of the model's device; None for a model that is not on a CUDA device."""
     device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 

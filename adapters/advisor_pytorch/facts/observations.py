@@ -25,7 +25,8 @@ Warn = Callable[[str, str], None]
 class Observations:
     """Observes a training and passes the facts that it finds to `note`, as tags of `advisor.contract`.
 
-    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in them becomes one warning.
+    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in a method becomes one
+    warning.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Observations:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Observe `optimizer` instead of optimizer k. The tags still describe the first optimizer."""
+        """Observe `optimizer` instead of optimizer k. The tags still describe the replaced optimizer."""
         self._optimizers[k] = optimizer
 
     def noticed(self, tag: str, value: str) -> None:

@@ -14,7 +14,7 @@
 
 The names are the playbook's, but the update rules are PyTorch's. If the rules differ, equal values train differently:
 
-- SGD, momentum, Nesterov: identical. PyTorch's dampening, which is not in the playbook, applies to all steps but the first.
+- SGD, momentum, Nesterov: identical. PyTorch's dampening, which the playbook lacks, applies to all steps except the first.
 - RMSprop: the playbook computes sqrt(v + epsilon), PyTorch sqrt(v) + epsilon. For small v, PyTorch's epsilon corresponds to the
   square root of the playbook's. The playbook starts with v = 1, PyTorch with v = 0, so PyTorch's first steps are larger if
   gradients are below 1. The playbook's momentum buffer includes the learning rate, PyTorch's does not: after a change of the
@@ -29,7 +29,8 @@ The names are the playbook's, but the update rules are PyTorch's. If the rules d
   part of the gradient. In AdamW, Adafactor and Muon it is separate and multiplied by the learning rate.
 - Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay); Adafactor (the learning rate is
   relative to the parameters' size and at most 1 / sqrt(t); epsilon is a pair of other bounds); Muon (epsilon keeps a norm from
-  being 0); LBFGS (one step evaluates the loss many times). A good range for epsilon in one optimizer does not apply to another.
+  being 0); LBFGS (one step evaluates the loss many times). A good range for the epsilon of one optimizer does not apply to another
+  optimizer.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer inside a framework's wrapper: PyTorch only runs the hooks of the inner optimizer."""
+    """Return the optimizer inside a framework's wrapper, because PyTorch only runs the hooks of the inner optimizer."""
     inner = getattr(optimizer, "optimizer", None)
     return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 

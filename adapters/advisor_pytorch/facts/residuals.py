@@ -1,7 +1,8 @@
 """Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which precision the network computes.
 
-The graph leads from the loss to the parameters. It is only inspected: no part of the model is called, wrapped or changed, and the
-graph remains usable for the backward pass. It lacks operations that `torch.compile` fused or that activation checkpointing hides.
+The graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped or changed,
+and the graph remains usable for the backward pass. The graph lacks operations that `torch.compile` fused or that activation
+checkpointing hides.
 
 A residual addition adds the output of a branch with weights to the branch's input x. If n is a normalisation, a block is:
 
@@ -23,13 +24,14 @@ Node = Any
 """A node of the autograd graph, typed Any: the stubs of `torch.autograd.graph.Node` lack attributes used here."""
 
 MAX_NODES = 10_000
-"""Maximum number of nodes of a graph. Larger graphs (unrolled recurrences) are not read, because a node takes about 5 µs."""
+"""Maximum number of nodes of a graph. Larger graphs (unrolled recurrences) are not read, because reading a node takes about 5
+µs."""
 MAX_NODE_VISITS = 100_000
-"""Maximum node visits per search, about 0.1 s. Overlapping branches, as in recurrences, visit the same nodes repeatedly."""
+"""Maximum node visits per search, about 0.1 s. Searches of overlapping branches, as in recurrences, visit nodes repeatedly."""
 _MIN_SHARE_OF_ONE_KIND = 0.8
-"""Minimum share of the most frequent kind among a model's residual blocks. Below it, the model counts as mixed."""
+"""Minimum share of the most frequent kind of residual block in a model. With a smaller share, the model counts as mixed."""
 _MIN_PARAMETER_COVERAGE = 0.9
-"""Minimum share of the trainable parameters in the graph for the conclusion that the model has no residual blocks."""
+"""Minimum share of the trainable parameters that the graph contains, to conclude that the model has no residual blocks."""
 _MAX_NORM_NODES = 16
 """Maximum number of nodes of a normalisation that consists of elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
@@ -90,7 +92,7 @@ class Graph:
 
 
 def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not reveal it."""
+    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show the order."""
     if graph.is_incomplete():
         return None
     norms = _norm_nodes(graph, model)
@@ -124,7 +126,7 @@ def is_norm(module: torch.nn.Module) -> bool:
 
 
 def _has_frozen_norms(model: torch.nn.Module) -> bool:
-    """Return whether a norm's parameters are frozen, as below an adapter, so that the graph does not show where it normalises."""
+    """Return whether a norm's parameters are frozen, as below an adapter, so that the graph does not show the norm's position."""
     return any(not p.requires_grad for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False))
 
 
@@ -174,7 +176,7 @@ def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | N
 def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
-    if before is None and not in_branch:  # the model's first block: look at how its sum is used
+    if before is None and not in_branch:  # for the model's first block, look at how its sum is used
         after = norms.union(s for s, _ in additions.values())
         on_the_way = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:

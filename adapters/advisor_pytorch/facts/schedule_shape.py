@@ -12,13 +12,13 @@ _MAX_EQUAL_DIFFERENCE = 2e-3
 _MAX_FIT_ERROR = 0.03
 """Maximum distance between a curve and a functional form, as a share of the curve's fall."""
 _DEFAULT_STEPS = 1 << 20
-"""Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
+"""Number of steps for which a schedule is evaluated if the planned number of steps is unknown."""
 
 
 def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
     """Return the kind of the schedule that multiplies the learning rate by `factor(step)`. Errors of `factor` propagate.
 
-    `factor` may count epochs although `steps` counts optimizer steps. So only the part up to the factor's last change is used.
+    Because `factor` may count epochs while `steps` counts optimizer steps, only the part up to the factor's last change is used.
     """
     end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
@@ -48,7 +48,7 @@ def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
 
 
 def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
-    """Return the kind of schedule of a curve that begins at its peak."""
+    """Return the kind of schedule, given a curve that begins at its peak."""
     tolerance = peak * _MAX_EQUAL_DIFFERENCE
     if max(values) - min(values) <= tolerance:
         return "constant"

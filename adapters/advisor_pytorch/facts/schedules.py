@@ -80,7 +80,7 @@ def schedule_kind(scheduler: Any, steps: int | None) -> str:
             return _KIND_BY_CLASS[known]
         if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
             return kind_of(scheduler, steps)
-    except Exception:  # the subclass is incomplete, or its function is undefined at some steps
+    except Exception:  # the scheduler's class is incomplete, or its function is undefined at some steps
         return "other"
     base = _kind_of_name(type(scheduler).__name__)
     warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # a timm scheduler's
@@ -149,7 +149,7 @@ _KIND_BY_SETTINGS = {
 
 
 def _combine_kinds(kinds: Sequence[str]) -> str:
-    """Return the kind of several schedulers that are applied in sequence or multiplied."""
+    """Return the combined kind of schedulers that are applied in sequence or multiplied."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
     if not falls:

@@ -21,10 +21,11 @@ _MAX_CALL_DEPTH = 3
 
 
 def is_pure(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
-    """Return whether the function has no visible side effects: it only writes local variables and only calls mathematics.
+    """Return whether the function has no visible side effects: it writes only local variables and calls only mathematical
+    functions.
 
-    Only plain Python functions and `functools.partial`s of them can pass. Their globals and closures may only contain numbers,
-    texts, objects whose attributes are numbers and texts, the modules math and numpy, and functions that pass too.
+    Only plain Python functions and `functools.partial`s of them can pass. Globals and closures may contain only numbers, texts,
+    objects whose attributes are numbers and texts, the modules math and numpy, and functions for which the same holds.
     """
     if isinstance(function, functools.partial):
         bound = [*function.args, *function.keywords.values()]
@@ -72,7 +73,7 @@ def _is_safe_value(value: object, depth: int) -> bool:
 
 
 def _is_plain_attribute(name: str, holders: Iterable[object]) -> bool:
-    """Return whether the attribute `name` is a plain value in at least one holder, and a property in none."""
+    """Return whether the attribute `name` is a plain value of at least one holder and a property of none."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
     return all(value is missing or _is_plain_value(value) for value in values) and any(

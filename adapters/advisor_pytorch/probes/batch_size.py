@@ -17,14 +17,14 @@ from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functi
 from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
 MIN_THROUGHPUT_GAIN = 0.1
-"""Minimum relative gain in throughput at which a larger batch counts as useful. This value is our choice."""
+"""Minimum relative gain in throughput for which a larger batch counts as useful; our choice."""
 MIN_DOUBLING_GAIN = 1.5
-"""Minimum ratio of throughputs at which doubling the batch size counts as nearly doubling the throughput."""
+"""Minimum ratio of throughputs to say that doubling the batch size nearly doubles the throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Throughput at one batch size. If the size ran out of memory, only `batch_size` and `out_of_memory` are set."""
+    """Throughput at one batch size. If memory ran out, only `batch_size` and `out_of_memory` are set."""
 
     batch_size: int
     examples_per_s: float = math.nan
@@ -33,7 +33,7 @@ class Throughput:
     interval: tuple[float, float] = (math.nan, math.nan)
     """95 % interval of the true median throughput; with fewer than six blocks, the range of the blocks."""
     blocks: int = 0
-    """Number of timed blocks (`blocks`) and of steps in them (`steps`). Neither includes the warmup."""
+    """Number of timed blocks (`blocks`) and of their steps (`steps`), without the warmup."""
     steps: int = 0
     memory_peak_bytes: int | None = None
     """Peak memory of tensors on a CUDA device in bytes; None on other devices."""
@@ -50,7 +50,7 @@ class BatchSizeSweep:
     """Result of a batch-size sweep. It prints as a table with conclusions."""
 
     sizes: tuple[Throughput, ...]
-    """Results by ascending batch size; the last size may have run out of memory."""
+    """Results by ascending batch size; at the last size, memory may have run out."""
     experiment: str
 
     @property
@@ -137,8 +137,8 @@ def batch_size_sweep(
         make_step: function that takes a batch size and returns a function that makes one training step and returns the loss.
         model, optimizer: the objects that the step trains; they are restored afterwards.
         start: smallest batch size.
-        maximum: largest batch size; None: until memory is exhausted. Required on a CPU, where that can kill the process.
-        precision: half width of the median's 95 % interval that is precise enough, as a share of the median.
+        maximum: largest batch size; None: until memory is exhausted. Required on a CPU, where exhausting memory can kill the
+        process. precision: sufficient half width of the median's 95 % interval, as a share of the median.
         seconds_per_size: maximum seconds per batch size, exceeded if three blocks of steps take longer.
         params: hyperparameters to log with every run.
         also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
@@ -176,13 +176,13 @@ def batch_size_sweep(
 def _measure_unless_out_of_memory(
     bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
 ) -> Throughput:
-    """Measure one batch size. If it does not fit into memory, free the memory that it used."""
+    """Measure one batch size. If the batch does not fit into memory, free the memory used so far."""
     try:
         return _measure_size(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # This runs after the handler, because within it the exception's frames still hold the step's tensors.
+    # This is outside the handler, within which the exception's frames still hold the step's tensors.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 

@@ -1,4 +1,4 @@
-"""Code that all probes share: the probed training, its restoration, and the study of the probe's trials."""
+"""Code that all probes share: the probed training and its restoration, and the study with the probe's trials."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Bench:
 
 
 def check_single_process() -> None:
-    """Raise ValueError in a distributed training: ranks would make different numbers of steps and wait for each other forever."""
+    """Raise ValueError in a distributed training, whose ranks would make different numbers of steps and wait forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(
@@ -149,7 +149,7 @@ class RateSetter:
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
 
     def set(self, rate: float) -> None:
-        """Set the learning rates for the next step; `rate` is that of the first parameter group."""
+        """Set the learning rates for the next step. rate: learning rate of the first parameter group."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(rate * share)  # captured or compiled steps read this tensor object

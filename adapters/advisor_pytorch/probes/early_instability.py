@@ -17,7 +17,7 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which losses are averaged. Shorter rises are ignored: even the playbook's shortest warmup would not
+"""Number of steps over which losses are averaged. Shorter rises are ignored, because even the playbook's shortest warmup would not
 prevent them."""
 MAX_NONFINITE = 3
 """Number of consecutive non-finite losses after which a trial stops."""
@@ -25,7 +25,7 @@ MAX_NONFINITE = 3
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first steps at one learning rate. Each loss is an average over ten steps, except the first one."""
+    """Result of the first steps at one learning rate. Each loss except `first` is an average over ten steps."""
 
     learning_rate: float
     multiple: float
@@ -34,7 +34,7 @@ class StartTrial:
     """Loss before the first training step."""
     highest: float
     highest_step: int
-    """Last step of the ten-step average with the highest loss."""
+    """Last of the ten steps with the highest average loss."""
     last: float
     diverged_at: int | None = None
     """Number of the first step with a non-finite loss; None if all losses were finite."""
@@ -90,11 +90,11 @@ def early_instability(
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    Some models blow up in the first steps, recover, and then train slowly. Infrequent evaluations miss this. To find the
-    learning rate at which it begins, each multiple of the current rate is tried from the same state and on the same
-    batches (see `learning_rate_range`). Each learning rate is one MLflow run with the param `learning_rate`, the objective
-    `probe/loss` at every step (step 0 is before the first update), the status diverged if the loss became non-finite, and
-    everything that `TuningLogger` logs.
+    Some models blow up in the first steps, recover, and then train slowly. Infrequent evaluations miss this. To find the learning
+    rate at which instability begins, each multiple of the current rate is tried from the same state and on the same batches (see
+    `learning_rate_range`). Each learning rate is one MLflow run with the param `learning_rate`, the objective `probe/loss` at every
+    step (step 0 is before the first update), the status diverged if the loss became non-finite, and everything that `TuningLogger`
+    logs.
 
     Args:
         step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any scheduler.

@@ -17,9 +17,9 @@ from advisor_pytorch.validation import check_count
 OBJECTIVE = "probe/loss"
 """Metric: mean training loss over the last tenth of the steps, logged ten times per trial."""
 MIN_SHARE_OF_LARGEST_FALL = 0.1
-"""Minimum fall of the loss at which a learning rate counts as working, as a share of the largest fall of all rates. Our choice."""
+"""Minimum fall of the loss for which a learning rate counts as working, as a share of the largest fall at any rate. Our choice."""
 DIVERGENCE_FACTOR = 4.0
-"""Ratio of the loss to the untrained loss above which a trial counts as diverged. Both are averages. Our choice."""
+"""Ratio of the loss to the untrained model's loss, both averaged, above which a trial counts as diverged. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RateTrial:
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps, or before a divergence over as many steps. It may be non-finite."""
+    """Mean loss over the last tenth of the steps, or over as many steps before a divergence. It may be non-finite."""
     fall: float
     """Untrained model's loss on the same batches minus the trial's loss."""
     error: float  # standard error of `fall`
@@ -45,7 +45,7 @@ class LearningRateRange:
 
     @property
     def working(self) -> tuple[RateTrial, ...]:
-        """The trials whose loss fell by over two standard errors and by at least a tenth of the largest fall."""
+        """The trials whose loss fell by more than two standard errors and by at least a tenth of the largest fall."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
         return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_SHARE_OF_LARGEST_FALL * largest)
@@ -57,7 +57,7 @@ class LearningRateRange:
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate from which all trials diverged; None if the trial with the highest one did not diverge."""
+        """The lowest learning rate from which all trials diverged; None if the trial with the highest rate did not diverge."""
         lowest = None
         for trial in reversed(self.trials):
             if trial.diverged_at is None:
@@ -160,7 +160,7 @@ def learning_rate_range(
 
 
 class _RateSweep:
-    """The trials of one probe, all of them on the same batches."""
+    """The trials of one probe, all on the same batches."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ class Snapshot:
     """A copy of the current state of the model, optimizers, random generators and further objects.
 
     Tensors are copied to host memory, to keep the device's memory free. `restore` writes into the original tensor objects,
-    because other code or compiled graphs may refer to them. It removes state that was added after the copy.
+    because other code or compiled graphs may refer to them. State that was added after the copy is removed.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Snapshot:
         self._random = random_states()
 
     def restore(self) -> None:
-        """Restore all states to those at the time of the copy."""
+        """Restore all states as they were at the time of the copy."""
         for module, mode in self._modes:
             module.training = mode
         for module, buffers in self._buffers:
@@ -64,7 +64,7 @@ class Snapshot:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
     def _copy_state(self, value: Any) -> Any:
-        """Save copies of the tensors in `value`. Return `value` with new containers that hold the original tensors."""
+        """Save copies of the tensors in `value`. Return a copy of `value` whose new containers hold the original tensors."""
         if isinstance(value, torch.Tensor):
             self._copy_tensor(value)
             return value

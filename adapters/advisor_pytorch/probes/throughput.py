@@ -19,9 +19,10 @@ Stepped = Callable[[Value], object]
 WARMUP_STEPS = 3
 """Number of warmup steps before the first timed block, for caches, kernel selection and compilation."""
 TARGET_BLOCK_S = 0.1
-"""Approximate seconds per block of steps. The wait for the device at the end of a block must be negligible in comparison."""
+"""Approximate seconds per block of steps, long enough that the wait for the device at a block's end is negligible."""
 MIN_INTERVAL_BLOCKS = 6
-"""Minimum blocks for a 95 % interval. The range of six values contains the median with 97 % probability, that of five with 94 %."""
+"""Minimum blocks for a 95 % interval. The range of six values contains the median with 97 % probability, the range of five with 94
+%."""
 MIN_BLOCKS = 3
 """Minimum number of blocks per measurement, regardless of the time limit."""
 

@@ -1,7 +1,7 @@
 """Captures one row per optimizer step, from the optimizers' hooks and from the loop's calls.
 
-This code runs in the training thread at every step: it appends numbers and tensors to flat lists and leaves the rest to the
-writer thread (`rows`).
+This code runs in the training thread at every step, so it only appends numbers and tensors to flat lists. The writer thread does
+the rest (`rows`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from advisor_pytorch.steps.rates import RateReader
 from advisor_pytorch.steps.rows import Layout, PendingChunk, SkippedSteps, Stretch
 
 MIN_PENDING_TO_WARN = 16
-"""Number of losses without a step, and of steps of an unknown optimizer, from which a warning is logged."""
+"""Minimum number of losses without a step, or of steps of an unknown optimizer, for a warning."""
 MAX_PENDING_LOSSES = 1024
-"""Maximum number of losses in memory that wait for their step. No step has that many micro-batches."""
+"""Maximum number of losses in memory that wait for their step; no step has as many micro-batches."""
 MAX_HAND_OVER_S = 0.25
-"""Seconds after which the training thread hands its points over, at the end of the current step."""
+"""Seconds after which the training thread passes on its points, at the end of the current step."""
 
 
 class CaptureOwner(Protocol):
@@ -46,7 +46,7 @@ class CaptureOwner(Protocol):
         """Receive a fact observed during training, as a tag. A later value replaces an earlier one."""
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Receive the news that `optimizer` has replaced optimizer k."""
+        """Be notified that `optimizer` has replaced optimizer k."""
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per key."""
@@ -65,18 +65,18 @@ class StepWatch(Protocol):
         """Receive the gradient norm with which step `step` begins, and the norms of the single gradients."""
 
     def on_skip(self) -> None:
-        """Receive the news that a gradient scaler skips a step."""
+        """Be notified that a gradient scaler skips a step."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first, leading optimizer are counted.
+    """Captures the steps of `optimizers` until `stop` is called. Only steps of the first, leading optimizer are counted.
 
-    A row opens after the leading optimizer's `step()` and closes with the loop's `add_loss` or, if the loop does not
-    log every step, before the next step. If micro-batches log losses before their optimizer step, the row gets the
-    mean. A row has the norms of all optimizers that stepped since the last row.
+    A row opens after the leading optimizer's `step()`. It closes at the loop's `add_loss`, or before the next step if the loop does
+    not log every step. If the loop logs losses of micro-batches before the optimizer step, the row gets their mean. A row has the
+    norms of all optimizers that stepped since the last row.
 
-    A step that a gradient scaler skips has no row. It has no number either, unless the optimizer is fused: then only
-    the device knows about the skip, and the numbers have a gap.
+    A step that a gradient scaler skips has no row. With a fused optimizer, a skipped step leaves a gap in the step numbers, because
+    only the device knows of the skip; otherwise it gets no number.
 
     losses_without_step: number of dropped losses; failures: number of errors; skipped: number of steps without a number.
     """
@@ -103,7 +103,7 @@ class StepCapture:
         self._rates = RateReader(self._optimizers)
         self._clock = Clock(device)
         self.alive = True
-        """Whether steps are captured: until `stop`, and in this process only."""
+        """True if steps are captured: until `stop`, and only in this process."""
         self.next_step = self._start_step = start_step
         self.losses_without_step = self.failures = self.skipped = self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
@@ -159,7 +159,7 @@ class StepCapture:
         return before, optimizer.register_step_post_hook(self._guard_hook(partial(self._after_step, k)))
 
     def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Capture `optimizer` instead of optimizer k. It has just made its first step on that optimizer's parameters."""
+        """Capture `optimizer`, which has just made its first step on the parameters of optimizer k, instead of optimizer k."""
         if k == 0:
             self._close_row()
         for handle in self._handles[k]:
@@ -176,7 +176,7 @@ class StepCapture:
         self._end_step(k)
 
     def _guard_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a hook: it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
+        """Wrap a hook so that it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
 
         def guarded(*args: Any) -> Any:
             if not self.alive:
@@ -246,7 +246,7 @@ class StepCapture:
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Start the next step's time now, because the time before was not training."""
+        """Start timing the next step now, because the time before was not training."""
         self._clock.restart()
 
     def flush(self) -> None:
@@ -291,7 +291,7 @@ class StepCapture:
         return self._overflowed is not None
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the closure of a step: its first evaluation computes the gradient that the step starts from."""
+        """Wrap the closure of a step, whose first evaluation computes the gradient at the step's start."""
         evaluated = False
 
         def wrapped() -> Any:
@@ -305,7 +305,7 @@ class StepCapture:
         return wrapped
 
     def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if k in self._begun:  # else the step of a subclass ends, whose base class has ended the same step before
+        if k in self._begun:  # otherwise a base class of the optimizer has already ended the same step
             self._begun.remove(k)
             self._end_step(k)
 
@@ -422,7 +422,7 @@ class StepCapture:
         self._key, self._stretch = key, Stretch(self._layouts[key, timed])
 
     def _is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being recorded; then no step is made."""
+        """Return whether a CUDA graph is being recorded, during which no step is made."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _report_batch_facts(self, examples: int, micro_batches: int) -> None:
@@ -446,4 +446,4 @@ def _disable_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disable_in_child)  # a forked loader worker has a copy, which must do nothing
+    os.register_at_fork(after_in_child=_disable_in_child)  # the copy in a forked loader worker must do nothing

@@ -1,9 +1,9 @@
 """Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
 
 Most code imports these functions by name before we listen, so replacing them in their module is not enough. `clip_grad_norm_`
-looks up two helpers in its module at each call. We wrap these helpers, and so also get the norm that it computes. There are no
+looks up two helpers in its module at each call. We wrap these helpers, which also give us the computed norm. There are no
 such helpers for `clip_grad_value_`, and before PyTorch 2.6 none for `clip_grad_norm_`. But these functions are thin wrappers that
-disable gradients: we replace the function inside their closure, which all importers share.
+disable gradients. We replace the function inside their closure, which all importers share.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Clipping(NamedTuple):
     limit: float
     by: Literal["norm", "value"]
     norm: torch.Tensor | None = None
-    """Total norm of the gradients, which the clipping compares with the limit; None if unknown."""
+    """Total gradient norm that the clipping compares with the limit; None if unknown."""
     is_l2: bool = False
     """Whether `norm` is the L2 norm."""
 

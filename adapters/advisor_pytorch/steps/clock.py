@@ -48,12 +48,12 @@ class Clock:
             self._arrival = _record_event(self._device)
 
     def step(self, row: list[float]) -> int:
-        """Append the times of a finished step to its row. Return their number: they are the first ones of TIME_METRICS."""
+        """Append the times of a finished step to its row. Return their number n; they are the first n of TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None
         known = 0
-        if last is not None:  # there is an earlier step to measure from
+        if last is not None:  # the time since an earlier step can be measured
             row.append(now - last)
             known = 1
             if self._waits:
@@ -69,7 +69,7 @@ class Clock:
         return known
 
     def restart(self) -> None:
-        """Start the next step's time now, because the time before was not training."""
+        """Start timing the next step now, because the time before was not training."""
         if self._last is not None:
             self._last = time.perf_counter()
             self._waited = self._waited_within = 0.0

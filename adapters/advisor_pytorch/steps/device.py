@@ -9,16 +9,16 @@ import torch
 from advisor_pytorch.steps.sharding import replicated_value
 
 Value = float | torch.Tensor
-"""A number, or a tensor of one element whose computation may not have finished."""
+"""A number, or a one-element tensor whose computation may be unfinished."""
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
-    """Return the device of the model's parameters; the CPU without parameters."""
+    """Return the device of the model's parameters; the CPU for a model without parameters."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a scalar copy on the tensor's device, without an autograd graph and with its own storage.
+    """Return a scalar copy on the tensor's device, without an autograd graph and with separate storage.
 
     Raises ValueError if the tensor has several elements, or if this rank has only a part of it.
     """
@@ -44,7 +44,7 @@ def read_or_copy(value: Value) -> Value:
 
 
 def logged_value(value: Value) -> Value:
-    """Return the same as `read_or_copy`, for a value that the user logs. Also raises ValueError for tensors without data.
+    """Return the same as `read_or_copy` for a value that the user logs. A tensor without data also raises ValueError.
 
     Such a tensor would otherwise fail later, in the writer thread, together with all points of its chunk.
     """

@@ -17,7 +17,7 @@ def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 class GradientNorm:
-    """Computes the same norm as `gradient_norm`, and keeps the norms of the single gradients that it is computed from."""
+    """Computes the same norm as `gradient_norm`, and keeps the single gradients' norms from which it is computed."""
 
     parts: torch.Tensor | None = None
     """Norm of each gradient of the last call, in the order of the parameters; None without gradients."""
@@ -42,7 +42,7 @@ def _norm_of(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _single_norms(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares overflow or lose precision
+        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares would overflow or lose precision
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
         return _norms_one_by_one(gradients)
@@ -56,7 +56,7 @@ def _norms_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
 
 
 class ClipScope(NamedTuple):
-    """The optimizers that a list of parameters belongs to."""
+    """The optimizers that train the parameters in a list."""
 
     optimizers: tuple[int, ...]
     """Indexes of the optimizers that train at least one of the parameters."""

@@ -11,7 +11,7 @@ from advisor_pytorch.steps.rows import Column, ColumnRole, Layout
 
 
 def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, timed: bool, in_parts: bool) -> Layout:
-    """Return the columns in the order in which `StepCapture` fills them. norms: columns of the norms' numbers and tensors.
+    """Return the columns in the order in which `StepCapture` fills them. norms: (number columns, tensor columns) of the norms.
 
     key: number of times; names of the rates that are numbers; names of the rates that are tensors; number of losses that are
     tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the scale is known,

@@ -1,4 +1,4 @@
-"""A loader that measures the wait for its batches and counts their examples."""
+"""A wrapper of a loader that measures the wait for batches and counts examples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MeasuredLoader(Generic[Batch]):
         return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
-        """Create the loader's iterator now: it may draw random numbers, so a later call would change the training."""
+        """Create the loader's iterator now. It may draw random numbers, so creating it later would change the training."""
         self._begin_epoch()
         return _MeasuredIterator(self._loader, self._add_batch, self._show)
 
@@ -42,7 +42,7 @@ class _MeasuredIterator(Iterator[Batch]):
         self._batches, self._add_batch, self._show = iter(loader), add_batch, show
         self._waited_s = (
             time.perf_counter() - asked
-        )  # the start of worker processes counts as a wait for the first batch
+        )  # the wait for the first batch includes the start of worker processes
 
     def __next__(self) -> Batch:
         asked = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Collects the gradient norms of steps before clipping, and whether the gradients were clipped."""
+"""Collects the gradient norms of steps before clipping, and records whether gradients were clipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor_pytorch.steps.sharding import NormPart
 
 
 class Norms:
-    """Collects the norms of the optimizers' steps since the last row; never waits for the device."""
+    """Collects the gradient norms of the optimizers' steps since the last row; never waits for the device."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
         """measure: computes a norm, or this rank's part of it; None: no norms are computed."""
@@ -26,13 +26,13 @@ class Norms:
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
-        """Indexes of the optimizers for whose next step the norm is already known."""
+        """Indexes of the optimizers whose norm for the next step is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
-        """By optimizer: norm before the gradient was clipped by value."""
+        """By optimizer: norm of the gradient before it was clipped by value."""
         self.forget()
 
     def replace(self, k: int) -> None:
-        """Discard what is known about optimizer k, because another optimizer has replaced it."""
+        """Discard all data on optimizer k, because another optimizer has replaced it."""
         self._scopes = ClipScopes(self._optimizers)
         self._known.discard(k)
 
@@ -77,7 +77,7 @@ class Norms:
         return next((norm for key, norm in self._norms.items() if k in key), None)
 
     def take_parts(self) -> torch.Tensor | None:
-        """Return the norms of the single gradients, if the last norm was computed from them. To be called once."""
+        """Return the norms of the single gradients if the last norm was computed from them. Call this only once."""
         parts = getattr(self._measure, "parts", None)
         if isinstance(self._measure, GradientNorm):
             self._measure.parts = None

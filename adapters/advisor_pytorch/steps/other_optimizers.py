@@ -1,4 +1,4 @@
-"""Detects steps of optimizers that are not captured, for example of a new optimizer for the same parameters."""
+"""Detects steps of optimizers that are not captured, such as a new optimizer for the same parameters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 
 class OtherOptimizers:
-    """Detects a first step of an unknown optimizer on parameters of a captured optimizer k, and then calls `follow(k, optimizer)`.
+    """When an unknown optimizer first steps on parameters of a captured optimizer k, calls `follow(k, optimizer)`.
 
-    Steps within a step of a captured optimizer, and steps that contain one, are not counted: they belong to wrappers such as SAM.
+    Steps within a step of a captured optimizer, and steps that contain such a step, are ignored, because they belong to wrappers
+    such as SAM.
     """
 
     def __init__(
@@ -22,12 +23,12 @@ class OtherOptimizers:
         follow: Callable[[int, torch.optim.Optimizer], None],
         guard: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
-        """optimizers: the captured ones, in a list that `follow` updates. guard: wraps each hook."""
+        """optimizers: list of the captured optimizers, which `follow` updates. guard: wraps each hook."""
         self._optimizers, self._follow = optimizers, follow
         self.steps = 0
         """Number of steps of unknown optimizers since the last step of a captured one."""
         self.name = ""
-        """Class name of the unknown optimizer that made the last such step."""
+        """Class name of the unknown optimizer that last made a step."""
         self._own_steps = 0
         self._begun: dict[int, int] = {}
         self._unrelated: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -38,7 +39,7 @@ class OtherOptimizers:
         ]
 
     def read_captured_optimizers(self) -> None:
-        """Read the captured optimizers again, after one was replaced."""
+        """Read the list of captured optimizers again, after an optimizer was replaced."""
         self._own = {id(optimizer) for optimizer in self._optimizers}
         self.is_stepping = False
         self._own_steps += 1

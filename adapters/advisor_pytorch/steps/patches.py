@@ -1,4 +1,4 @@
-"""Replaces library functions as long as there are listeners."""
+"""Replaces library functions by wrappers as long as there are listeners."""
 
 from __future__ import annotations
 

@@ -17,14 +17,13 @@ MAX_GROUPS = 16
 
 
 def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
-    """Return the name of each optimizer's separate metric; "" for the first optimizer and for those beyond `MAX_OPTIMIZERS`."""
+    """Return the name of each optimizer's separate metric; "" for the first optimizer and all beyond `MAX_OPTIMIZERS`."""
     names = [f"{metric}{contract.OPTIMIZER_SUFFIX}{k}" for k in range(optimizers)]
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
 
 class RateReader:
-    """Reads the learning rates of all parameter groups. Attributes: metric names of rates that are numbers, and of those that are
-    tensors."""
+    """Reads the learning rates of all parameter groups. Attributes: metric names of numeric rates, and of tensor rates."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])

@@ -1,7 +1,7 @@
 """Stores the raw rows of the training thread, and converts them to metrics in the writer thread.
 
-The training thread only appends a row's numbers to one list and its tensors to another. A `Layout` describes them. A row with
-another layout begins another `Stretch`. All arithmetic happens in the writer thread, column by column.
+The training thread only appends a row's numbers to one list and its tensors to another. A `Layout` describes both lists. A row with
+another layout begins a new `Stretch`. All arithmetic happens in the writer thread, column by column.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Layout:
     timed: bool = False
     """Whether a pair of CUDA events measures the row's compute time."""
     in_parts: bool = False
-    """Whether the norms are this rank's parts, see `merging`."""
+    """Whether the norms are this rank's parts of the norms; see `merging`."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Consecutive rows of one layout. The training thread appends to it until it hands it to the writer thread."""
+    """Consecutive rows of one layout. The training thread appends rows and then passes the stretch to the writer thread."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)

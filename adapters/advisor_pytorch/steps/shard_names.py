@@ -1,4 +1,4 @@
-"""Names of values that are split over the ranks. Their parts are merged before logging."""
+"""Names of values that are split over the ranks, whose parts are merged before logging."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Measures each rank's part of the gradient norm, without a collective, if no rank has the whole gradient.
 
-A collective needs all ranks. It would hang if a rank has exited or does not log, and it would delay the training's own
-communication. So each rank measures its shards with weights such that the squares of all ranks' parts add up to
-the square of the global norm; `advisor_pytorch.distributed.merging` adds them later.
+A collective needs all ranks. It would hang if a rank has exited or does not log, and would delay the training's communication. So
+each rank measures its shards with weights such that the squares of all ranks' parts add up to the square of the global norm;
+`advisor_pytorch.distributed.merging` adds them later.
 
 | gradient | weight of a rank's squares |
 |---|---|
@@ -99,7 +99,7 @@ class NormPart:
             return total
 
     def part_of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return this rank's part of a norm that was computed for all ranks; None if this rank does not have the norm."""
+        """Return this rank's part of a norm over all ranks; None if this rank does not have that norm."""
         if is_sharded(norm) and not _is_replicated(norm):
             return None
         return replicated_value(norm.detach()) / math.sqrt(self._world_size)

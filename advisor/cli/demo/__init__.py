@@ -1,4 +1,4 @@
-"""The command `advisor demo`. It uses both the adapters and the analysis, and is part of neither."""
+"""The command `advisor demo`, which uses both the adapters and the analysis but belongs to neither."""
 
 from advisor.cli.demo.command import demo
 

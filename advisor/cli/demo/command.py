@@ -20,9 +20,9 @@ from advisor.model.errors import AdvisorError
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the first trial.")
 def demo(out: Path, trials: int, seed: int) -> None:
-    """Tune a small network on real data in two rounds: first in an unsuitable space, then in the one the advisor suggests.
+    """Tune a small network on real data in two rounds: first in an unsuitable space, then in the space the advisor suggests.
 
-    Takes a minute or two on two cores. Needs the extra `demo`: pip install "tuning-advisor[demo]".
+    The demo takes a minute or two on two cores. Needs the extra `demo`: pip install "tuning-advisor[demo]".
     """
     missing = [module for module in ("torch", "sklearn", "advisor_pytorch") if find_spec(module) is None]
     if missing:

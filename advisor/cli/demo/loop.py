@@ -1,6 +1,6 @@
 """Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
 
-Nothing of the second round is prepared: it runs the study file that the analysis of the first round wrote.
+The second round is not scripted: it runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """Return a study with two mistakes: far too low learning rates, and far too high dropout rates."""
+    """Return a study with two mistakes: learning rates that are far too low, and dropout rates that are far too high."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
@@ -118,7 +118,7 @@ _open_once = lru_cache(maxsize=1)(open_study)
 
 def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
     """Train the first trial that no process has claimed or finished."""
-    from advisor.cli.demo.train import train  # here, because this module imports torch
+    from advisor.cli.demo.train import train  # imported here, because this module imports torch
 
     study = _open_once(file, tracking_uri=uri)
     for trial in study.trials(seed=seed):

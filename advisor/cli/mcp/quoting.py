@@ -24,21 +24,21 @@ MAX_NAME = 80
 MAX_ERROR = 1200
 """Maximum characters of an error."""
 _REMOVED = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-"""Unicode categories without a visible character of their own, such as zero-width and direction marks and tags."""
+"""Unicode categories without visible characters, such as zero-width marks, direction marks and tags."""
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Characters of other categories that are invisible."""
 
 
 def quote(data: Mapping[str, Json], note: str | None = None) -> str:
-    """Return data as one line of ASCII JSON that marks it as quoted. note: a sentence of ours, without any text of the store."""
+    """Return data as one line of ASCII JSON that marks it as quoted. note: a sentence of ours, without text from the store."""
     ours = {"notice": NOTICE} | ({"note": note} if note is not None else {})
     text = json.dumps({**ours, "quoted": _cleaned(data)}, separators=(",", ":"))
-    # Angle brackets could form the marks by which some models recognise turns of a conversation.
+    # Some models mark turns of a conversation by angle brackets.
     return text.replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def quote_error(error: str) -> str:
-    """Return an error as a quoted answer: errors list names of the store."""
+    """Return an error as a quoted answer, because errors contain names from the store."""
     return quote({"error": shorten(error, MAX_ERROR)})
 
 

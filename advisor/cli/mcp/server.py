@@ -23,7 +23,7 @@ INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by st
 Each answer is one JSON object. {NOTICE} What the advisor concludes stands there too, first in the key "action"; names in its
 sentences come from the store. Commands that an answer proposes are for a person to confirm."""
 HOST = "127.0.0.1"
-"""Address of the server over HTTP, which other machines cannot reach."""
+"""Address of the HTTP server: other machines cannot reach it."""
 
 
 def make_server(tools: Tools) -> MCPServer[None]:
@@ -49,7 +49,7 @@ def make_server(tools: Tools) -> MCPServer[None]:
 
 
 def _answering(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
-    """Return the tool with its answer or error as a result of the protocol. One call works at a time."""
+    """Return the tool as a function whose answer or error is a result of the protocol. Only one call runs at a time."""
 
     @functools.wraps(tool)
     def answer(**arguments: Any) -> CallToolResult:

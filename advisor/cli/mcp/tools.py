@@ -34,7 +34,8 @@ from advisor.report.text.headline import headline
 from advisor.tracking.stores.reading import active_experiments
 
 MAX_STUDY_CHARS = 40_000
-"""Maximum characters of a study file in a call or an answer; our choice, several times what a study of 40 hyperparameters takes."""
+"""Maximum characters of a study file in a call or an answer; our choice, several times the length of a file with 40
+hyperparameters."""
 NOT_RECORDED = (
     "This answer was not recorded, because the server is read-only. It holds all the same. But a keep becomes the next default "
     "incumbent, and counts in later questions, only once it is recorded: ask a person to run advisor gate, or to start the server "
@@ -67,7 +68,7 @@ class Tools:
         return _quoted(brief({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
 
     def analyze_experiment(self, experiment: Experiment, objective: Metric = None, direction: Better = None) -> str:
-        """Judge an experiment by the rules of the Deep Learning Tuning Playbook: what to do next, and the findings behind it."""
+        """Judge an experiment by the rules of the Deep Learning Tuning Playbook: the next action, and the findings behind it."""
         return _quoted(brief_report(self._report(experiment, objective, direction), None, mark_name))
 
     def next_study(

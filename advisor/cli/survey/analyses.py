@@ -42,14 +42,14 @@ class Workers:
 class _Analysis:
     outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Text by relative path of the report's files that are not written yet."""
+    """Texts of the report's files that are still to be written, by relative path."""
 
 
 def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_progress: Progress) -> list[Outcome]:
     """Analyze the experiments whose names match. Write their reports and an index page below `options.out`.
 
     pattern: for example "cifar-*". The files do not depend on `workers`. Raises AdvisorError if no name matches, a file cannot be
-    written, or the cluster cannot run the work. Any other failure is recorded as the outcome of its experiment.
+    written, or the cluster cannot run the work. Any other failure is recorded as the outcome of the experiment.
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out

@@ -43,8 +43,8 @@ def survey(
 ) -> None:
     """Analyze every experiment whose name matches PATTERN, or all of them.
 
-    Writes the report of each experiment to a folder of its own below OUT, and OUT/index.html, which lists them. An experiment that
-    cannot be analyzed is listed with the reason and makes the exit status 2; the others are analyzed all the same.
+    Writes the report of each experiment to a separate folder below OUT, and OUT/index.html, which lists all reports. An experiment
+    that cannot be analyzed is listed with the reason and makes the exit status 2; the others are analyzed all the same.
 
     \b
     advisor survey 'cifar-*'

@@ -27,7 +27,7 @@ class Experiment:
 
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
-    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if there is none."""
+    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if none matches."""
     listed = active_experiments(tracking_uri)
     names = Counter(e.name for e in listed)
     selected = [

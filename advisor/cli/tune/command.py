@@ -44,7 +44,7 @@ DEFAULT_FOLDER = Path("advisor-tune")
     "--trials",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Budget, in trials of the study's length; a longer trial counts more.  [default: as in the study file]",
+    help="Budget, in trials of the study's length; a longer trial counts as several.  [default: as in the study file]",
 )
 @click.option(
     "--seed",
@@ -76,11 +76,11 @@ def tune(
     advisor tune study.yaml --trials 48 -- python train.py --lr {learning_rate} --seed {seed}
     advisor tune study.yaml --trials 48 -j 4 -- python train.py {args} --max-train-steps {max_train_steps} --seed {seed}
 
-    The first quarter of the trials is spread over the space. Then a block is a twelfth of the trials; with -j, both may be more,
-    as a block has at least as many trials as train at a time. Either the analysis changes the space, and the block searches its
-    new part, or an adaptive sampler draws the block from all results so far. The last trials, at most four and at most a ninth,
-    repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and {schedule} if
-    the analysis may change them.
+    The first quarter of the trials is spread over the space. Each later block has a twelfth of the trials. With -j, blocks may be
+    larger, because a block has at least as many trials as train at a time. If the analysis changes the space, the block searches
+    the new part; otherwise an adaptive sampler draws the block from all results so far. The last trials (at most four, and at most
+    a ninth of all) repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and
+    {schedule} if the analysis may change them.
 
     Each decision is a study file in OUT, with its reason. Ctrl-C stops cleanly; run the same command again to go on, also after
     a kill -9: nothing is trained or decided twice. A larger --trials continues the search. The exit status is 1 if no setting
@@ -117,7 +117,7 @@ def tune(
 
 
 def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
-    """Return the study that the search starts from. Raises AdvisorError if it is not one to search in blocks."""
+    """Return the study from which the search starts. Raises AdvisorError if the study cannot be searched in blocks."""
     check_command(spec, command, append=append)
     name = repr(spec.study)
     if spec.probe is not None or spec.settings:

@@ -19,7 +19,7 @@ from advisor.system import atomic
 
 _FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
 _UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
-"""Fields in which the first block's study must equal the study that the search starts from."""
+"""Fields in which the first block's study must equal the study from which the search starts."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BlockFile:
 
 
 def read_block_files(folder: Path) -> list[BlockFile]:
-    """Return the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or there twice."""
+    """Return the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or duplicate."""
     found = sorted(
         (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE_NAME_PATTERN.fullmatch(path.name))
     )
@@ -61,7 +61,7 @@ def read_block_files(folder: Path) -> list[BlockFile]:
 
 
 def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
-    """Write a block's file and return the block as read from it. subject: words on the block's content for the file name."""
+    """Write a block's file and return the block as read back. subject: words about the block for the file name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,9 +72,9 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 
 
 def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
-    """Raise AdvisorError if the blocks in the folder belong to a search that started from another study.
+    """Raise AdvisorError if the search in the folder started from another study.
 
-    correctable: whether the study may have another objective than the blocks, because no trial has a value of the old one.
+    correctable: whether the objective may differ from that of the blocks, because no trial has a value of their objective.
     """
     parts = [part for part in _UNCHANGEABLE_FIELDS if not (correctable and part == "objective")]
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]

@@ -38,7 +38,7 @@ class Loop:
     say: Callable[[str], None]
     """Prints one line."""
     _failed: int = 0
-    """Number of trials in the latest consecutive blocks in which every trial failed."""
+    """Number of trials in the latest blocks, as far back as every trial of each block failed."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget is spent, and return them. An interrupted search resumes after its last decision."""
@@ -64,7 +64,7 @@ class Loop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`, and repeat it while the store does not answer. Every call of a search can be repeated."""
+        """Return the result of `call`, which is repeated while the store does not answer. All calls of a search are repeatable."""
         waits = "The store does not answer; the search waits for it and then goes on."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
@@ -101,7 +101,7 @@ class Loop:
         return files.write_block_file(self.folder, number, block, text.block_subject(decided, before))
 
     def _train(self, file: BlockFile, number: int) -> None:
-        """Train those trials of a block that have not ended. Wait for trials that another launcher trains."""
+        """Train the trials of a block that have not ended. Wait for trials that another launcher trains."""
         seed, waits = self.first_seed + SEEDS_PER_ROUND * (number - 1), False
         launcher = self.launcher
         if number > 1:

@@ -32,24 +32,24 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_COST_SHARE = 0.1
-"""Minimum cost of a trial, as a share of its planned steps: the start of a training costs time, too."""
+"""Minimum cost of a trial, as a share of its planned steps, because starting a training also costs time."""
 _CUT_SHORT_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
-"""Statuses of trials that were cut short. They cost only the steps that they trained."""
+"""Statuses of trials that ended early and cost only the steps that they trained."""
 
 
 @dataclass
 class Record:
-    """The trials of a search in one experiment. It is the search's analyst."""
+    """The trials of a search in one experiment. It implements the analyst of the search."""
 
     experiment: str
     location: Location
     start: StudySpec
     words: Sequence[str]
-    """Words of the command. They limit what the analysis may change."""
+    """Words of the command. The analysis may change only values that the command passes."""
     append: bool
     rules: Sequence[Rule]
     declined: list[str] = field(default_factory=list)
-    """One sentence for each value that the last analysis asked for and that the command does not pass to the training."""
+    """One sentence for each value that the last analysis wanted to set but that the command does not pass to the training."""
     _runs: Experiment | None = None
     """The runs from the latest read."""
 
@@ -66,7 +66,7 @@ class Record:
             )
 
     def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
-        """Raise AdvisorError if the store lacks the runs of an ended block: it is another store, or the runs were deleted."""
+        """Raise AdvisorError if the store lacks the runs of an ended block: the store is another one, or the runs were deleted."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
             raise AdvisorError(
@@ -100,7 +100,7 @@ class Record:
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis of the trials plans. It also uses trials of studies before the search."""
+        """Return the first study that the analysis plans from these trials and from trials of studies before the search."""
         assert self._runs is not None, "the analysis is of blocks that were read"
         try:
             own = _study_of_runs(self._runs, [t.id for t in trials], spec)
@@ -111,9 +111,9 @@ class Record:
         return first_study(pool(own, earlier).study, self.rules, prepare)[0]
 
     def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without changes that the command does not pass to the training.
+        """Return the study without changes to values that the command does not pass to the training.
 
-        If no length of training is stated, it stays unknown.
+        An unknown length of training stays unknown.
         """
         if self.start.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
@@ -136,7 +136,7 @@ class Record:
 
 
 def _declined_sentence(spec: StudySpec, before: StudySpec, unpassed: Sequence[str]) -> str:
-    """Return a sentence on a length or schedule of training that the analysis asks for and the command does not pass."""
+    """Return a sentence about a training length or schedule that the analysis asks for but the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
     asked = "; ".join(changes(before.model_copy(update=bare), spec.model_copy(update=bare)))
     options = " ".join(map(placeholders.option, unpassed))

@@ -28,7 +28,7 @@ _REASONS = {
 def with_goal_and_reason(
     block: Block, before: StudySpec | None, *, study: str, parent: str | None, round: int
 ) -> Block:
-    """Return the block as a separate study. Its goal states the decision, and its notes state the reasons.
+    """Return the block as a separate study, whose goal states the decision and whose notes state the reasons.
 
     before: the space before this block; None for the first block.
     """
@@ -89,7 +89,7 @@ def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
 
 
 def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
-    """Return a sentence with the best result of a trial; empty without trials."""
+    """Return a sentence with the best result so far; empty without trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""

@@ -19,7 +19,7 @@ def accumulates(name: str) -> bool:
 
 
 def micro_batches(trial: Trial) -> float:
-    """Number of batches over which the trial accumulates a gradient, from its facts or hyperparameters; 1 if unknown."""
+    """Return the number of batches over which the trial accumulates a gradient, from its facts or hyperparameters; 1 if unknown."""
     number = trial.fact("micro_batches")
     if number >= 1:
         return number
@@ -28,12 +28,14 @@ def micro_batches(trial: Trial) -> float:
 
 
 def batch_per_rank(trial: Trial) -> float:
-    """Number of examples in one training batch on one rank; NaN if unknown."""
+    """Return the number of examples in one training batch on one rank; NaN if unknown."""
     return parameter_kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
 
 
 def eval_batch_per_rank(trial: Trial) -> float:
-    """Number of examples in one evaluation batch on one rank, from the trial's facts or hyperparameters; NaN if unknown."""
+    """Return the number of examples in one evaluation batch on one rank, from the trial's facts or hyperparameters; NaN if
+    unknown.
+    """
     size = trial.fact("eval_batch_size")
     if size > 0:
         return size

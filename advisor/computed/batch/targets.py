@@ -22,7 +22,7 @@ Unit = Literal["steps", "epochs", "examples"]
 _MAX_EPOCHS = 200
 """Maximum number of epochs. A longer axis of a curve counts steps, unless the trials state a unit."""
 MIN_SETTINGS = 3
-"""Minimum number of settings of a batch size without repeats; with fewer, its learning rate is hardly tuned."""
+"""Minimum number of settings of a batch size without repeats; with fewer, the batch size's learning rate is hardly tuned."""
 _MIN_GAIN = 0.5
 """Minimum gain of a batch size, as a share of the best batch size's gain, to count when the target is set."""
 _UNIT_BY_WORD: dict[str, Unit] = {
@@ -43,7 +43,9 @@ class Group:
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples until the target was reached, shape (n,): per repeat of the best setting or per setting; inf if never."""
+    """Epochs or examples until the target was reached, shape (n,): per repeat of the best setting or per setting; inf if not
+    reached.
+    """
     seconds: float
     """Median time to reach the target, in seconds; NaN if unknown."""
 
@@ -69,10 +71,10 @@ class _Setting:
 
 @computed
 def race(study: Study, share: float) -> Race:
-    """Compare the study's batch sizes by the training until a target that all of them reach. Raises MissingData if there is none.
+    """Compare the batch sizes by the amount of training until all reach one target. Raises MissingData if there is no such target.
 
-    The target is a `share` of the gain of the worst batch size. It is below the full gain, because near a plateau chance decides
-    when a curve reaches a level.
+    The target is a `share` of the gain of the worst batch size. This share is below 1, because near a plateau chance decides when
+    a curve reaches a level.
     """
     settings = _settings(study)
     if len({s.size for s in settings}) < 2:

@@ -83,8 +83,8 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
 def recommended(study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS) -> float | None:
     """Return the value of the batch size `name` above which a larger one is not worthwhile.
 
-    Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data: then it is the
-    throughput of the data loader.
+    Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data, because that
+    throughput is the data loader's.
     """
     known_speeds = speeds(study)
     waited = [times.waited for times in timing.of_study(study)]
@@ -96,20 +96,20 @@ def recommended(study: Study, name: str, material: float = MATERIAL, alpha: floa
 
 
 def largest_of_good(study: Study, name: str) -> float | None:
-    """Return the largest value of the batch size `name` in the best quarter of the trials, at least three; None if there is none.
+    """Return the largest value of the batch size `name` in the best quarter of the trials (at least three); None if unknown.
 
-    Without a throughput it is the best guess: larger batches rarely take longer per example.
+    If the throughput is unknown, this size is the best choice: larger batches rarely take longer per example.
     """
     ranked = study.ranked()
     good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
     return max((size for size in good if size > 0), default=None)
 
 
-def usable(study: Study, name: str, size: float) -> float:
+def usable_size(study: Study, name: str, size: float) -> float:
     """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else a power of two.
 
-    It is the largest power of two that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter `name`,
-    and smaller than the sizes that ran out of memory.
+    This is the largest power of two that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter
+    `name`, and smaller than the sizes that ran out of memory.
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
     parameter = study.spec.parameters[name]
@@ -123,8 +123,8 @@ def usable(study: Study, name: str, size: float) -> float:
 
 
 def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
-    """Return the batch size above which no larger one is faster by at least the share `material`, and by more than
-    noise if known.
+    """Return the batch size above which no larger one is faster by at least the share `material`, and, if the noise
+    is known, by more than noise.
     """
     if len(speeds) < 2:
         return speeds[0]

@@ -1,7 +1,7 @@
 """The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early.
 
 Only stretches at a constant learning rate are examined. A decay bends the end of a curve. With a decay, the objective may fall
-although longer training would not help, or be flat although it would.
+although longer training would not help, or be flat although longer training would help.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TAIL = 0.2
 TOLERANCE = 0.005
 """Maximum distance of a settled objective from its final level, as a share of the objective's gain over the run."""
 TRAIN_TOLERANCE = 0.02
-"""Maximum distance of a settled training cost from its final level, as a share of its gain over the run."""
+"""Maximum distance of a settled training cost from its final level, as a share of the cost's gain over the run."""
 MARGIN = 1.25
 """Recommended length of a training run as a multiple of the steps until its curve settles."""
 MATERIAL = 0.01
@@ -36,10 +36,10 @@ BEST = 3
 REACH = 0.1
 """Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
-"""Maximum final learning rate, as a share of its peak, that counts as decayed. A decay alone can make the last step the best one.
+"""A final learning rate of at most this share of its peak counts as decayed. A decay alone can make the last step the best one.
 """
 MIN_STRETCH = 0.55
-"""Minimum share of the steps at a constant learning rate with which a curve shows whether longer training helps. The rate is nearly
+"""Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. The rate is nearly
 constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a warmup-stable-decay
 schedule. Our choice."""
 MAX_SETTLED = 0.05
@@ -61,7 +61,9 @@ class Ending:
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """Last step at a constant learning rate; `steps` if the rate never decays. The other fields describe the curves up to it."""
+    """Last step at a constant learning rate; `steps` if the rate never decays. The other fields describe the curves up to this
+    step.
+    """
     assumed: bool
     """True if the rate is only assumed to be constant: the schedule is unknown."""
     margin: float
@@ -165,7 +167,7 @@ class Forecast:
 
 
 def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Return the forecast for a trial. extension: its gain as a share of the gain from doubling the training."""
+    """Return the forecast for a trial. extension: gain of the longer training as a share of the gain from doubling the training."""
     full_curve = study.cost_curve(ending.trial).finite
     curve, best = _until(full_curve, ending.until), float(full_curve.values.min())
     floor = cost_floor(study, full_curve.values)
@@ -239,7 +241,7 @@ def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> 
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
 
-def asks_for_more(study: Study, alpha: float) -> bool:
+def needs_longer_training(study: Study, alpha: float) -> bool:
     """Return True if most of the best trials still improve at their end."""
     try:
         return bool(still_improving(best_endings(study, BEST, REACH), MATERIAL, alpha))
@@ -268,8 +270,12 @@ def set_length(study: Study, steps: int, why: str) -> Change:
 def length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned_steps = study.planned_steps(trial)
-    length_is_known = trial.status in ("stopped", "early_stopped", "pruned") or math.isfinite(
-        trial.fact("max_train_steps")
+    # A training of 200 steps that counts from 0 ends at 199.
+    counts_from_0 = planned_steps == last + 1
+    length_is_known = (
+        counts_from_0
+        or trial.status in ("stopped", "early_stopped", "pruned")
+        or math.isfinite(trial.fact("max_train_steps"))
     )
     return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
@@ -277,8 +283,8 @@ def length(study: Study, trial: Trial, last: int) -> int:
 def _may_decay(study: Study, ending: Ending) -> bool:
     """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
 
-    If the end is flat, it is enough that a constant rate explains the curves. If it still falls, the curves must also slow down,
-    because a curve may fall at the same pace to the end of a linear decay.
+    If the end is flat, it is enough that a constant rate explains the curves. If the end still falls, the curves must also slow
+    down, because a curve may fall at the same pace to the end of a linear decay.
     """
     fall = _pooled_fall(study)
     still_improves = ending.end.improving(MATERIAL, _ALPHA)

@@ -1,4 +1,6 @@
-"""Random differences between results of equally good settings, and a test if they explain all differences between trials."""
+"""Random differences between results of equally good settings, and a test of whether they explain all differences between
+trials.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def _combined_p(one: float, other: float) -> float:
 
 
 def _unrounded(values: FloatArray) -> FloatArray:
-    """Return the values (n,) with equal ones spread evenly over the smallest difference between distinct values."""
+    """Return the values (n,) with equal values spread evenly over the smallest difference between distinct values."""
     levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(levels) < 2 or counts.max() < 2:
         return values

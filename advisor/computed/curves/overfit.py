@@ -23,6 +23,7 @@ Costs: TypeAlias = Callable[[Trial], Curve]
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
 _MAX_P_RISE = 0.01
 _MAX_P_OF_FALL = 0.05
+_MAX_P_OF_RISE = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
 _MIN_TRIALS_FOR_USE = 10
@@ -124,7 +125,7 @@ class PooledRise:
     judged: int
     """Number of trials with enough evaluations whose end differs from this point."""
     point: float
-    """Median share of the training before this point, over the trials that rise."""
+    """Median share of the training before this point, over the trials that rise; the metric is best there."""
     height: float
     """Median rise, in the metric's unit."""
     share: float
@@ -151,7 +152,9 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
     chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
-    point = int(np.argmin(chances))
+    # Of the points that show the rise, report the one where the metric is best: the overfitting begins there.
+    shown = chances <= max(_MAX_P_OF_RISE, chances.min())
+    point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
     if not rising:
         return None
@@ -163,7 +166,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
         point=float(np.median([c.steps[i] / c.steps[-1] for _, c, i in rising])),
         height=float(np.median(heights)),
         share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in rising])),
-        p=min(1.0, float(chances[point])) if falls else 1.0,
+        p=min(1.0, float(chances.min())) if falls else 1.0,
         least_p=min(1.0, distinct_points * 0.5 ** float(judged.max())),
         training=training,
     )
@@ -249,16 +252,18 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    A dropout that was only searched far below its usual strength gets its usual range. Else extend the range of the searched
-    regulariser whose best trial lies highest, but not if that lies in the lower half, because
-    stronger regularisation was tried, and of none that showed no use. Else compare strengths, with none among them, of one that
-    the study keeps fixed, or of dropout or weight decay.
+    A dropout that was only searched far below its usual strength gets its usual range. Otherwise, the range is
+    extended of the searched regulariser whose best trial lies highest. A regulariser is left out if it showed no use, or if its
+    best trial lies in the lower half of the range, because stronger regularisation was tried. If none remains, several strengths
+    and 0 are compared, of a regulariser that the study keeps fixed, or else of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    weak = (_usual_dropout(study.spec.parameters[n], n) for n in study.searched)  # so little of it shows no use of more
+    weak = (
+        _usual_dropout(study.spec.parameters[n], n) for n in study.searched
+    )  # weak dropout does not show that more is useless
     if (change := next((c for c in weak if c is not None), None)) is not None:
         yield change
         yield Advise(text=_CHECK_STEPS)
@@ -269,7 +274,7 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
 
 
 def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
-    """Return True if overfitting surely grows with a regulariser, or if many trials do not show that it shrinks.
+    """Return True if overfitting significantly grows with a regulariser, or if many trials do not show that overfitting shrinks.
 
     A trial's overfitting is the rise of its validation metric after the best value.
     """
@@ -287,7 +292,7 @@ def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
 
 
 def _comparison(study: Study) -> AddParameter:
-    """Compare strengths of a regulariser that is not searched yet, with none among them."""
+    """Compare several strengths, including 0, of a regulariser that is not searched yet."""
     fixed = [
         (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
@@ -299,7 +304,7 @@ def _comparison(study: Study) -> AddParameter:
     )
     name, value = fixed[0] if fixed else (new, 0.0)
     strengths = _DECAY_STRENGTHS if _denotes("weight_decay", name) else _DROPOUT_STRENGTHS
-    # Three times the strength in use stays below the limit of a share.
+    # Three times the present strength must stay below 1, because the strength is a share.
     values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_WHY}. Compare {name} with none of it, 0, before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=values, why=why)

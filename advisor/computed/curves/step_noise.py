@@ -1,4 +1,4 @@
-"""How much of a ranking of trials is due to noise between evaluations around their best steps."""
+"""Measures how much of a ranking of trials is due to noise between evaluations around their best steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_WINDOW = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class HalfAroundBest:
     """The half of a curve around its best point, split into a smooth course and noise."""
 
     start: int
@@ -43,7 +43,7 @@ class Around:
         return float(stats.norm.cdf(math.log(self.noise / level) * math.sqrt(len(self.course)) / 1.5))
 
 
-def around_best(costs: FloatArray) -> Around | None:
+def around_best(costs: FloatArray) -> HalfAroundBest | None:
     """Split the half of a curve of finite costs (n,) around its lowest point; None for fewer than 10 points."""
     n = len(costs)
     if n < MIN_EVALUATIONS:
@@ -57,7 +57,7 @@ def around_best(costs: FloatArray) -> Around | None:
     course = smoothed(without_jumps, min(_MAX_WINDOW, size - 1 + size % 2))
     deviation = _noise(part)
     # Without noise, the smooth course is the curve itself.
-    return Around(
+    return HalfAroundBest(
         start, course if deviation > 0 else part, part - course if deviation > 0 else np.zeros(size), deviation
     )
 
@@ -90,7 +90,7 @@ class Ranking:
     """Standard deviation of one trial's best cost over the draws; root mean square over the trials."""
 
 
-def redraw_ranking(trials: Sequence[Around], *, seed: int = 0) -> Ranking:
+def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Ranking:
     """Draw the evaluations of two or more trials, best first, 500 times from their smooth courses and noise."""
     rng = np.random.default_rng(seed)
     best = np.stack(
@@ -100,7 +100,8 @@ def redraw_ranking(trials: Sequence[Around], *, seed: int = 0) -> Ranking:
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
-        # Smoothing may hide why the first trial was the best; even then, its chance is no less than that of the others.
+        # Smoothing may hide why the first trial was the best; even then, its probability of being the best is no lower than that of
+        # the others.
         keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise=float(np.median([t.noise for t in trials])),

@@ -15,7 +15,7 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import failures
-from advisor.model.space import FloatArray, Value
+from advisor.model.space import FloatArray, SettingKey, Value, setting_key
 from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
@@ -27,8 +27,7 @@ Our choice: 0.007 of a loss of 3.28, or 0.01 percentage points of an accuracy of
 MAX_COMPARED = 4
 """Maximum number of settings in a study that compares settings instead of searching. Our choice."""
 
-Key: TypeAlias = tuple[tuple[str, str], ...]
-KeyOf: TypeAlias = Callable[[Trial], Key]
+KeyOf: TypeAlias = Callable[[Trial], SettingKey]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Setting:
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection: int = 0
-    """Number of first trials whose results decided that the setting was repeated."""
+    """Number of first trials because of whose results the setting was repeated."""
 
     @property
     def fresh(self) -> FloatArray:
@@ -83,19 +82,18 @@ def compared(study: Study) -> tuple[Setting, ...]:
 def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None) -> list[Setting]:
     """Return the settings of these trials, in the order in which they were first tried.
 
-    key: returns the key of a trial's setting, by default that of its hyperparameters. Numbers that differ by less than a millionth
-    are equal, because they pass through text and 32-bit floats. If two trials of a setting have the same seed, the second one is
-    not a repeat and is left out.
+    key: returns the key of a trial's setting, by default that of its hyperparameters. If two trials of a setting have the same
+    seed, the second one is not a repeat and is left out.
     """
     bad = failures.failures(study).any
     groups = _groups(study, trials, key)
     all_groups = groups if trials is study.trials else _groups(study, study.trials, key)
     settings = []
-    for setting_key, group in groups.items():
+    for own_key, group in groups.items():
         successful = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
         if successful:
             failed_trials = tuple(t for t in group if bad[t.index])
-            first = _selection_size(all_groups, setting_key)
+            first = _selection_size(all_groups, own_key)
             # If fresh runs are fewer than first runs, the unequal numbers of runs were probably planned from the start.
             first = first if len(successful) >= 2 * first else 0
             settings.append(
@@ -104,10 +102,10 @@ def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None)
     return settings
 
 
-def _groups(study: Study, trials: Sequence[Trial], key_of_trial: KeyOf | None) -> dict[Key, list[Trial]]:
+def _groups(study: Study, trials: Sequence[Trial], key_of_trial: KeyOf | None) -> dict[SettingKey, list[Trial]]:
     """Return the ended trials of each setting in the order of their start."""
     key_of_trial = key_of_trial or key
-    groups: dict[Key, list[Trial]] = {}
+    groups: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(trials, key=start):
         if study.ended[trial.index]:
             groups.setdefault(key_of_trial(trial), []).append(trial)
@@ -119,17 +117,17 @@ def start(trial: Trial) -> tuple[float, int]:
     return trial.started or 0.0, trial.index
 
 
-def _selection_size(groups: Mapping[Key, Sequence[Trial]], setting_key: Key) -> int:
+def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
     """Return the number of first runs that decided to repeat a setting; 0 if there was no such selection.
 
-    It equals the number of runs of a setting that was not repeated further. Runs of other settings must lie between the first runs
-    and the last repeat, because consecutive runs were planned together.
+    The result equals the number of runs of a setting that was not repeated further. Runs of other settings must lie between the
+    first runs and the last repeat, because consecutive runs were planned together.
     """
-    runs = groups[setting_key]
+    runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}
     if not counts:
         return 0
-    others = sorted(start(t) for k, g in groups.items() if k != setting_key for t in g)
+    others = sorted(start(t) for k, g in groups.items() if k != own_key for t in g)
     for count in sorted(counts):
         before, last = start(runs[count - 1]), start(runs[-1])
         if bisect.bisect(others, before) < bisect.bisect(others, last):
@@ -142,21 +140,12 @@ def material(value: float, share: float = MATERIAL) -> float:
     return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
 
 
-def key(trial: Trial) -> Key:
-    """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits.
+def key(trial: Trial) -> SettingKey:
+    """Return a key that identifies the trial's setting: the names and values of its hyperparameters.
 
     Without any hyperparameters, the commit identifies the setting, because only the code can differ.
     """
-    return key_of(trial.params) or (("commit", trial.commit),)
-
-
-def key_of(params: Mapping[str, Value]) -> Key:
-    """Return the key of a setting with these hyperparameters."""
-    return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
-
-
-def _rounded(value: Value) -> str:
-    return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return setting_key(trial.params) or (("commit", trial.commit),)
 
 
 def _one_per_seed(trials: Sequence[Trial]) -> list[Trial]:

@@ -41,7 +41,7 @@ class Ranks:
         """Return the number of ranks that logged the fact as true."""
         return sum(v is True for v in self.values(name))
 
-    def shown(self, name: str) -> str:
+    def values_text(self, name: str) -> str:
         """Return the values of a fact on the first eight ranks, as text."""
         return ", ".join(map(str, self.values(name)[:8])) or "unknown"
 
@@ -95,5 +95,5 @@ def world_size(trial: Trial) -> int:
 
 
 def logged_by_adapter(trial: Trial) -> bool:
-    """Return True if an adapter logged the training. It logs every fact that applies, so a missing one does not apply."""
+    """Return True if an adapter logged the training. It logs every fact that applies, so a missing fact does not apply."""
     return "schema" in trial.facts

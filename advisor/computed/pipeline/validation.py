@@ -15,7 +15,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import error_of_share
 
 MAX_TIMES = 100
-"""Maximum ratio of the number of validation examples to the present one that is realistic. Our choice."""
+"""Maximum realistic growth factor of the number of validation examples. Our choice."""
 _MAX_SHARE = 1 + 1e-6
 """Maximum value of a share; larger values are percentages. It exceeds 1, because 32-bit floats may round 1 up slightly."""
 _SHARE_WORDS = {"accuracy", "acc", "top1", "top5"}

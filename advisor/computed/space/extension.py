@@ -49,7 +49,7 @@ def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
 def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
     """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
 
-    The limit is None if the range did not reach one. The result is None if there is no room.
+    The limit is None if the range did not reach any. The result is None if the range cannot be extended.
     """
     domain = study.spec.parameters[name]
     free = widening.widen(name, tidy_range(study, name), side, step)
@@ -67,7 +67,7 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
 
 
 def limit_of(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the tightest limit of an extension to this side; None if there is none."""
+    """Return the tightest limit of an extension to this side; None without a limit."""
     limits = [x for x in (_before_failures(study, name, side), _usual(study, name, side)) if x is not None]
     return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
 

@@ -55,7 +55,7 @@ def failures(study: Study) -> Failures:
     drop = np.max(drops[study.comparable], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
-    stuck |= outliers.stuck(study.costs, starts, study.comparable, worse)
+    stuck |= outliers.stuck_trials(study.costs, starts, study.comparable, worse)
     return Failures(diverged, crashed, crashed & memory, stuck)
 
 

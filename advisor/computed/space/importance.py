@@ -15,7 +15,7 @@ from advisor.model.study import Study
 from advisor.stats import importance
 
 FALSE_ALARMS = 0.05
-"""Maximum p-value of the test that results are unrelated to all hyperparameters for an effect to count as found."""
+"""Maximum p-value at which an effect counts as found; the null hypothesis is that results depend on no hyperparameter."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Importances:
 
 @computed
 def read(study: Study) -> Importances:
-    """Return the importances in this study.
+    """Return the importances in this study, of the settings that did not run out of memory.
 
     Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
     """
     settings.require_unpruned(study)
-    tried = settings.read(study)
+    tried = settings.within_memory(study)
     tried.require(importance.MIN_TRIALS, importance.MIN_TRIALS // 2)
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}
     choices = {n: u for n, u in tried.choices.items() if _varied(u)}

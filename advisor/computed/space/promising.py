@@ -51,7 +51,7 @@ MIN_CUT = 0.1
 MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter."""
 MAX_POINTS = 150
-"""Maximum number of trials to fit, evenly spaced in rank; the time grows with its cube."""
+"""Maximum number of trials to fit, evenly spaced in rank; the time grows with the cube of this number."""
 MAX_NAMES = 20
 """Maximum number of hyperparameters of a model. With more, the trials of a study hardly exclude any values."""
 MAX_CASES = 9
@@ -145,7 +145,7 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 def model_of(study: Study) -> Fit | None:
     """Return the trials and the model fitted to them.
 
-    Return None if they show no effect, if they are too few, if many were pruned, or if the study is a probe.
+    Return None if the trials show no effect or are too few, if many were pruned, or if the study is a probe.
     """
     if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
         return None
@@ -174,8 +174,8 @@ def model_of(study: Study) -> Fit | None:
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
     """Return the p-value of the hypothesis that values (n,) depend on no hyperparameter.
 
-    It is twice the smaller p-value of two tests. One tests parabolas along single hyperparameters, which needs few trials; the
-    other tests any smooth dependence on single hyperparameters and on all of them together.
+    It is twice the smaller p-value of two tests. The first tests parabolas along single hyperparameters, which needs few trials;
+    the other tests any smooth dependence on single hyperparameters and on all of them together.
     """
     if not numeric and not choices:
         return 1.0
@@ -254,11 +254,11 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 
 
 def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float) -> tuple[float, float]:
-    """Return the part (low, high) of a range that contains the leading trials and, probably, the best setting of each case.
+    """Return the subrange (low, high) that contains the leading trials and, probably, the best setting of each case.
 
-    On a side on which the best trial is the outermost one, the part extends to the end of the range. draws: positions of the best
-    setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried: those of all
-    trials; within: probability that the best position lies in the part.
+    On a side on which the best trial is the outermost one, the subrange extends to the end of the range. draws: positions of the
+    best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried: those of
+    all trials; within: probability that the best position lies in the subrange.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
@@ -280,7 +280,7 @@ def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, w
 def _with_room(
     parameter: Parameter, part: tuple[float, float], room: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that consists of a part and room on both sides. An end stays if little would be cut off there.
+    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end stays if the cut would be small.
 
     keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """

@@ -18,10 +18,10 @@ MIN_RESULTS = 8
 
 
 @computed
-def more(study: Study) -> group_effect.More:
+def further_results(study: Study) -> group_effect.FurtherResults:
     """Return draws of the results of further random settings, as many as were tried, from a response fitted to the results."""
     tried = settings.read(study)
-    return group_effect.more(list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried))
+    return group_effect.draw_more(list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried))
 
 
 def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:
@@ -42,7 +42,7 @@ def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:
     )
     if not is_computable or not (tried.numeric or tried.choices) or on_grid(tried) or sampler.learned(study):
         return None
-    low, high = np.quantile(more(study).best, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(further_results(study).best, [(1 - level) / 2, (1 + level) / 2])
     if high < finite_costs.min():
         return None
     floor = curve_tails.cost_floor(study, finite_costs)

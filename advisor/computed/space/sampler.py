@@ -1,4 +1,4 @@
-"""A test if the sampler of a study used earlier results, from the positions of the trials."""
+"""Tests whether the sampler of a study used earlier results, from the positions of the trials."""
 
 from __future__ import annotations
 

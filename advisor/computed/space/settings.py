@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,13 +12,15 @@ from advisor.computed import computed
 from advisor.computed.space import failures
 from advisor.model.finding import MissingData
 from advisor.model.reading import Decision
-from advisor.model.space import BoolArray, FloatArray, Value, is_learning_rate
+from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
 from advisor.model.study import Study, Trial
 from advisor.model.words import count
 from advisor.stats import importance, screening
 
 MAX_AXES = 40
-"""Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with its cube."""
+"""Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with the cube of this
+number.
+"""
 MAX_COLUMNS = 1000
 """Maximum number of coordinates of these hyperparameters: one for a number, one per level for a choice."""
 
@@ -27,7 +30,7 @@ MAX_PRUNED = 0.2
 
 @dataclass(frozen=True)
 class Settings:
-    """The n distinct settings that a study tried. Repeats of a setting with other seeds are pooled: they are one observation."""
+    """The n distinct settings that a study tried. Repeats of a setting with other seeds are combined into one observation."""
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
@@ -82,10 +85,15 @@ def require_two(study: Study) -> None:
         raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
 
 
+def selected_early(study: Study) -> bool:
+    """Return True if many trials were pruned, because early results then selected the complete ones."""
+    return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED * int(study.ended.sum())
+
+
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if many trials were pruned, because early results then selected the complete ones."""
-    pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
-    if pruned > MAX_PRUNED * ended:
+    """Raise MissingData if early results selected the complete trials."""
+    if selected_early(study):
+        pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(
             f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
             "pruned (in Optuna, pruner=NopPruner())",
@@ -97,11 +105,11 @@ def require_unpruned(study: Study) -> None:
 def read(study: Study) -> Settings:
     """Return the settings of the ended trials, in an order that does not depend on when they ran."""
     has_failed = failures.failures(study).any
-    pools: dict[tuple[Value, ...], list[Trial]] = {}
+    pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
         # A pruned trial is censored: its result at full length is unknown, and it did not fail.
         if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
-            pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
+            pools.setdefault(_key(study, trial), []).append(trial)
     rows = [_pool(group, study.costs, has_failed) for group in pools.values()]
     first = [group[0] for group in pools.values()]
     positions = {name: study.positions(name, first) for name in study.searched}
@@ -119,6 +127,28 @@ def read(study: Study) -> Settings:
         numeric={n: u for n, u in positions.items() if n in examined and n in numeric},
         choices={n: u for n, u in positions.items() if n in examined and n not in numeric},
         left_out={n: u for n, u in positions.items() if n not in examined},
+    )
+
+
+def lacking_memory(study: Study) -> BoolArray:
+    """Return a mask (n,) of the settings of `read` that only ran out of memory: a limit of the machine, and no bad result."""
+    tried, lacking = read(study), failures.failures(study).out_of_memory
+    return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
+
+
+def within_memory(study: Study) -> Settings:
+    """Return the settings of `read` without those that only ran out of memory."""
+    tried, keep = read(study), ~lacking_memory(study)
+    if keep.all():
+        return tried
+    return replace(
+        tried,
+        trials=tuple(group for group, kept in zip(tried.trials, keep, strict=True) if kept),
+        costs=tried.costs[keep],
+        failed=tried.failed[keep],
+        numeric={n: u[keep] for n, u in tried.numeric.items()},
+        choices={n: u[keep] for n, u in tried.choices.items()},
+        left_out={n: u[keep] for n, u in tried.left_out.items()},
     )
 
 
@@ -142,11 +172,14 @@ def weights(study: Study) -> FloatArray:
 
     The sum of the weights of some trials is the number of settings that they show: repeats add nothing to it.
     """
-    counts: dict[tuple[Value, ...], int] = {}
-    keys = [tuple(trial.params.get(name, "") for name in study.searched) for trial in study.trials]
-    for trial, key in zip(study.trials, keys, strict=True):
-        counts[key] = counts.get(key, 0) + bool(study.ended[trial.index])
-    return np.array([1 / counts[k] if counts[k] else 0.0 for k in keys]) * study.ended
+    keys = [_key(study, trial) for trial in study.trials]
+    counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
+    return np.array([1 / counts[key] if ended else 0.0 for key, ended in zip(keys, study.ended, strict=True)])
+
+
+def _key(study: Study, trial: Trial) -> SettingKey:
+    """Return the key of a trial's setting among the searched hyperparameters."""
+    return setting_key({name: trial.params.get(name, "") for name in study.searched})
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:

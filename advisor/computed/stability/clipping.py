@@ -1,4 +1,4 @@
-"""Gradient clipping of trials: the threshold and the share of clipped updates."""
+"""Gradient clipping of trials: the threshold, the share of clipped updates, and what to do if they are still unstable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import numpy as np
 from advisor.computed import computed
 from advisor.computed.stability import instability
 from advisor.model import parameter_kinds
+from advisor.model.change import Advise, Change, RunPlan
+from advisor.model.message import Message, Number, Percent, say
 from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
+from advisor.model.words import trimmed
 from advisor.stats import jumps
 from advisor.stats.ratios import chance_of_share
 
+EXTREME = 0.5
+"""Maximum share of clipped updates at which a lower threshold is the remedy for instability; from the playbook."""
 _MAX_EXCESS = 1e-3
-"""Maximum distance of the largest norm from the clipping threshold, as a share of it, if norms are logged after clipping."""
+"""Maximum distance of the largest norm from the clipping threshold, as a share of the threshold, if norms are logged after
+clipping.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +93,28 @@ def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
     norms = study.curve(trial, "grad_norm").finite.values
     limit = threshold(trial)  # the largest norm after clipping
     return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_EXCESS * limit
+
+
+def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
+    """Return the action and the changes against instability in spite of clipping: a lower threshold, or a lower learning rate.
+
+    extreme: share of clipped updates above which a lower threshold would only lower the learning rate.
+    """
+    if present.share > extreme:
+        action = say(
+            "Warm up the learning rate longer, or lower it: more than {half} of the updates are clipped already.",
+            half=Percent(extreme),
+        )
+        return action, (Advise(text=str(action)),)
+    norms = unclipped_norms(study)
+    lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, present.threshold / 3)
+    action = say("Clip at a smaller norm.")
+    if math.isfinite(lower):
+        action = say("Clip at a smaller norm. Start with {norm}.", norm=Number(lower))
+    if not math.isfinite(present.threshold):
+        return action, (Advise(text=str(action)),)
+    numbers = {"threshold": present.threshold}
+    if len(norms) >= jumps.MIN_POINTS:
+        numbers["p90"] = float(np.quantile(norms, 0.9))
+    why = f"Training is still unstable with clipping at {trimmed(present.threshold, 3)}"
+    return action, (RunPlan(plan="clip", numbers=numbers, why=why),)

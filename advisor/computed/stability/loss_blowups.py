@@ -69,10 +69,12 @@ class Blowup:
 
     @property
     def levels(self) -> Message:
-        """Return the levels before and after the instability and the noise limit, as a table row."""
-        if not math.isfinite(self.limit):
-            return say("not finite")
+        """Return the levels before and after the instability and the noise limit, if known, as a table row."""
         before, after, limit = Number(self.before, 4), Number(self.after, 4), Number(self.limit, 4)
+        if not math.isfinite(self.limit):
+            return (
+                say("{before}, {after}", before=before, after=after) if math.isfinite(self.after) else say("not finite")
+            )
         return say("{before}, {after}, {limit}", before=before, after=after, limit=limit)
 
 
@@ -97,7 +99,8 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     at = instability.diverged_step(study, trial)
     if at is not None and len(finite) and instability.diverged_early(study, trial, at):
         first = sign * float(finite.values[0])
-        event = say("started at {first} and is not finite from {place} on", first=Number(first, 4), place=study.at(at))
+        how = _divergence(study, trial, finite, at, sign)
+        event = say("started at {first} and {how}", first=Number(first, 4), how=how)
         return Blowup(trial, metric, early_points, 0.0, math.inf, at, event, first, subject=subject)
     probed = _points_until(curve, probe_end)
     stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=subject)
@@ -291,10 +294,45 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
         return None
     for metric, curve in instability.loss_curves(study, trial):
         earlier = curve.finite.values[curve.finite.steps < at]
-        if len(earlier) >= _MIN_BEFORE and float(np.median(earlier[-3:])) < earlier[0]:
-            event = say("is not finite from {place} on, after it had improved", place=study.at(at))
-            return Blowup(trial, metric, len(curve), 0.0, math.inf, at, event, subject=_subject(study, metric))
+        if not _should_fall(study, metric) or len(earlier) < _MIN_BEFORE:
+            continue
+        sign, subject = _sign(study, metric), _subject(study, metric)
+        if _fell_back(study, trial, curve.finite):
+            best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
+            step = int(curve.finite.steps[int(earlier.argmin()) + 1])
+            event = _divergence(study, trial, curve.finite, at, sign)
+            return Blowup(trial, metric, len(curve), 0.0, math.inf, step, event, best, last, subject=subject)
+        if float(np.median(earlier[-3:])) < earlier[0]:
+            event = say("{how}, after it had improved", how=_divergence(study, trial, curve.finite, at, sign))
+            return Blowup(trial, metric, len(curve), 0.0, math.inf, at, event, subject=subject)
     return None
+
+
+def _all_finite(study: Study, trial: Trial) -> bool:
+    return all(np.isfinite(c.values).all() for _, c in instability.loss_curves(study, trial))
+
+
+def _fell_back(study: Study, trial: Trial, curve: Curve) -> bool:
+    """Return True if the trial diverged in finite values: it ends without most of what it had gained."""
+    first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
+    return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
+
+
+def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) -> Message:
+    """Return a clause on how the trial diverged. curve: finite costs of the trial, at least one; at: step of the divergence."""
+    if not _all_finite(study, trial):
+        return say("is not finite from {place} on", place=study.at(at))
+    last = Number(sign * float(curve.values[-1]), 4)
+    if not _fell_back(study, trial, curve):
+        return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last)
+    best = int(curve.values.argmin())
+    return say(
+        "went back from {best} at {place} to {last} at its end, {end}",
+        best=Number(sign * float(curve.values[best]), 4),
+        place=study.at(int(curve.steps[best])),
+        last=last,
+        end=study.at(int(curve.steps[-1])),
+    )
 
 
 def _subject(study: Study, metric: str) -> str:

@@ -1,7 +1,7 @@
 """Uses evaluations to decide if a rising training loss means a worse model, or if only the definition of the loss changed.
 
 Augmentation that starts, a curriculum that turns to harder examples, or a larger loss weight raise the training loss without
-harming the model. Evaluations do not change with them.
+harming the model. Such changes do not affect evaluations.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
 _LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
 """Words in names of lengths."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words in names of what else decays."""
+"""Words in names of other quantities that decay."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -125,7 +125,7 @@ def read(study: Study, trial: Trial) -> Schedule:
 def _ends_early(rates: Curve, cost: Curve) -> bool:
     """Return whether learning rates were logged for only the first part of the training, so that they show no schedule.
 
-    Steps of both may have different units, so times decide if they are known.
+    The steps of rates and costs may have different units, so times decide if they are known.
     """
     if not len(rates) or not len(cost):
         return False
@@ -173,7 +173,7 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
 
 
 def _kind_of_number(words: set[str]) -> str:
-    """Return the kind of a schedule whose length has a name of these words, such as `cosine_decay_steps`; "" for other names.
+    """Return the kind of schedule whose length is named with these words, such as `cosine_decay_steps`; "" for other names.
 
     Coefficients of a decay tell little: `exponential_decay` is 1e-6 in some studies.
     """

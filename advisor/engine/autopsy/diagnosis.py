@@ -14,19 +14,19 @@ from advisor.model.words import count, share
 Certainty = Literal["certain", "likely", "open"]
 
 HUGE_BATCH = 1e3
-"""A batch whose largest magnitude is this many times that of the following batches is the cause."""
+"""Minimum ratio of a batch's largest magnitude to that of the following batches at which the batch is the cause."""
 GROWTH, RISING_STEPS = 100.0, 2
-"""The training diverged if the gradient norm grew by `GROWTH` and was above a tenth of that for at least `RISING_STEPS` steps."""
+"""The training diverged if the gradient norm grew `GROWTH`-fold, and at least a tenth of that lasted for `RISING_STEPS` steps."""
 OVERSHOOT = 3.0
-"""A step of this many times the norm of all parameters overshoots: the rate is too large."""
+"""Maximum ratio of an update's norm to the norm of all parameters at a suitable learning rate."""
 MAX_GAIN = 10.0
-"""A weight matrix with a larger gain (`TensorFacts.gain`) at the first steps was initialised wrongly."""
+"""Maximum gain (`TensorFacts.gain`) at the first steps of a weight matrix that was initialised correctly."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
-"""A wrong initialisation shows within `FIRST_STEPS`, or by growth within `EARLY_STEPS`."""
+"""Number of steps within which a wrong initialisation shows at once, and within which it shows by growth."""
 MAX_DECAY = 1.0
-"""Learning rate times weight decay, from which on a step overshoots zero."""
+"""Maximum product of learning rate and weight decay with which a step does not overshoot zero."""
 MIN_SCALE = 16.0
-"""Ratio of the loss of the backward pass to the logged loss from which on the loss counts as scaled."""
+"""Minimum ratio of the loss of the backward pass to the logged loss at which the loss counts as scaled."""
 _SINGULAR = {
     "Sqrt": "the derivative of the root is infinite at 0",
     "Pow": "the derivative of a power below 1 is infinite at 0",
@@ -117,7 +117,7 @@ def _epsilon(record: Record) -> Diagnosis | None:
 def _accumulation(record: Record) -> Diagnosis | None:
     counts, versions = record.counts, record.grad_versions
     per_step = max(counts.backwards / max(counts.steps, 1), 1) + (counts.clips > 0)
-    if counts.steps < 4 or not versions or not _grew(record):
+    if counts.steps < 4 or not versions or not _has_grown(record):
         return None
     if max(versions) + 2 >= counts.backwards and max(versions) < (per_step + 0.5) * counts.steps:
         culprit = f"Gradient accumulation: the gradients of all {counts.backwards:,} backward passes were added up."
@@ -136,13 +136,13 @@ def _loss_scale(record: Record) -> Diagnosis | None:
     unscaled = record.scale is not None and record.scale >= MIN_SCALE and not any(row.loss_scale for row in rows)
     if unscaled or (ratio >= MIN_SCALE and not any(row.loss_scale for row in rows)):
         return Diagnosis("loss scale", "likely", scale, "Step with scaler.step(optimizer) and scaler.update().")
-    if overflowed and fault is None and not record.parameters.bad and _logged_finite(record):
+    if overflowed and fault is None and not record.parameters.bad and _is_logged_loss_finite(record):
         text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
         return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
     return None
 
 
-def _logged_finite(record: Record) -> bool:
+def _is_logged_loss_finite(record: Record) -> bool:
     return any(
         row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after
     )
@@ -150,7 +150,7 @@ def _logged_finite(record: Record) -> bool:
 
 def _fixed_scale(record: Record) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
-    if graph is None or gradients is None or gradients.bad < gradients.tensors or not _logged_finite(record):
+    if graph is None or gradients is None or gradients.bad < gradients.tensors or not _is_logged_loss_finite(record):
         return None
     if (
         graph.custom
@@ -180,7 +180,7 @@ def _initialisation(record: Record) -> Diagnosis | None:
     largest = max(record.start, key=lambda tensor: tensor.gain, default=None)
     if largest is None or not largest.gain > MAX_GAIN or record.step > EARLY_STEPS:
         return None
-    if record.step >= FIRST_STEPS and not _grew(record):
+    if record.step >= FIRST_STEPS and not _has_grown(record):
         return None
     culprit = (
         f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
@@ -188,7 +188,7 @@ def _initialisation(record: Record) -> Diagnosis | None:
     return Diagnosis("initialisation", "likely", culprit, "Initialise the layer with a gain near 1.")
 
 
-def _grew(record: Record) -> bool:
+def _has_grown(record: Record) -> bool:
     """Return whether the gradient norm, or without it the loss, grew over several steps before the non-finite value."""
     return any(_grows(values) for values in _series(record))
 
@@ -212,7 +212,7 @@ def _grows(values: list[float]) -> bool:
 
 
 def _divergence(record: Record) -> Diagnosis | None:
-    grew, weight = _grew(record), _outgrown(record)
+    grew, weight = _has_grown(record), _grown_weight(record)
     if not grew and weight is None:
         return None
     values = next((series for series in _series(record) if _grows(series)), [])
@@ -229,8 +229,8 @@ def _divergence(record: Record) -> Diagnosis | None:
     return Diagnosis("rate", "likely", culprit, f"Lower the learning rate{hint}.")
 
 
-def _outgrown(record: Record) -> str | None:
-    """Return the weight that updates made `GROWTH` times as large within the first steps, too few to see growth."""
+def _grown_weight(record: Record) -> str | None:
+    """Return the weight that grew `GROWTH`-fold within the first steps, which are too few to show growth of the norm or loss."""
     if record.step > FIRST_STEPS:
         return None
     rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
@@ -314,7 +314,7 @@ def _backward(record: Record) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or (record.parameters.bad and not record.late):
         return None
-    if not _logged_finite(record):
+    if not _is_logged_loss_finite(record):
         return None
     around = _around(graph.after, graph.before)
     if graph.custom:

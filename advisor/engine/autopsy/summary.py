@@ -9,7 +9,7 @@ from advisor.engine.autopsy.diagnosis import Diagnosis
 from advisor.model.autopsy import HistoryRow, Record
 
 REPLAY = "ADVISOR_AUTOPSY=replay"
-"""Setting with which the hook reads each value at once (`advisor_pytorch.autopsy.watch`)."""
+"""Environment variable with which the hook reads each value immediately (`advisor_pytorch.autopsy.watch`)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunFacts:
 
 
 def summary(record: Record, diagnosis: Diagnosis, run: RunFacts) -> list[str]:
-    """Return the lines."""
+    """Return the lines of the summary."""
     return [
         f"{run.name} ({run.run_id}): {_event(record)}.",
         f"{diagnosis.culprit} ({_CERTAINTIES[diagnosis.certainty]})",
@@ -79,7 +79,7 @@ def _trend(rows: tuple[HistoryRow, ...]) -> str:
 
 
 def replay(record: Record, run: RunFacts) -> str:
-    """Return how to repeat the training up to the step."""
+    """Return instructions to repeat the training up to the step of the record."""
     start = f"from {run.checkpoint}" if run.checkpoint else "from the start"
     seed = f", with seed {run.seed}" if run.seed else ""
     command = f"{REPLAY} {run.command}" if run.command else f"the same command with {REPLAY}"

@@ -1,4 +1,4 @@
-"""Whether stopping trials early would have been safe in a study that has ended: a replay of its trials with several stoppers."""
+"""Replays the trials of an ended study with several methods of early stopping, to judge if stopping would have been safe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIN_TRIALS = 8
 """Minimum number of complete trials."""
 BEST = 5
 """Number of best trials that a stopper should not lose."""
-REPLAYED = 0.9
+MIN_REPLAYED_SHARE = 0.9
 """Minimum share of the trained trials whose curves can be replayed: the others could change the result."""
 MAX_EVALUATIONS = 20_000
 """Maximum number of evaluations to replay, which takes about two seconds."""
@@ -37,43 +37,43 @@ WARMUPS = (0.25, 0.5, 0.75)
 ETA = 3
 """Reduction factor of successive halving."""
 STARTUP_TRIALS = 5
-"""Number of complete trials before which Optuna's median pruner stops no trial, its default."""
+"""Number of complete trials before Optuna's median pruner stops a trial; the pruner's default."""
 
 
 class Outcome(FrozenModel):
-    """What one way of stopping early would have saved and lost."""
+    """The steps that one stopper would have saved, and the best trials that it would have lost."""
 
     name: str
     saved: float
-    """Share of all training steps, the median of the replayed orders."""
+    """Share of all training steps that would have been saved; median over the replayed orders."""
     kept: bool
-    """Whether the best trial, or one within the seed noise of it, would have run to its end."""
+    """True if the best trial, or a trial within the seed noise of it, would have run to its end."""
     lost: int
     """Number of the best trials that would have been stopped, in the least favourable of the replayed orders."""
 
 
 class Hindsight(FrozenModel):
-    """Whether stopping early would have been safe in a study, or why that cannot be told."""
+    """The outcomes of a study's replay, or the reason why the study cannot be replayed."""
 
     reason: str = ""
-    """Why it cannot be told, as a clause; empty if it can."""
+    """Reason why the study cannot be replayed, as a clause; empty if it was replayed."""
     trials: int = 0
     """Number of replayed trials."""
     workers: int = 0
     """Number of trials that ran at the same time."""
     best: int = 0
-    """Number of best trials that `Outcome.lost` counts from."""
+    """Number of best trials among which `Outcome.lost` counts."""
     orders: int = 0
     """Number of replayed orders of the trials: the one in which they began, and random ones."""
     guard: Outcome | None = None
     others: tuple[Outcome, ...] = ()
     """Outcomes of other stoppers, for comparison."""
     message: MessageField = Message(())
-    """The result in two or three sentences; empty if it cannot be told."""
+    """The result in two or three sentences; empty if the study cannot be replayed."""
 
 
 def hindsight(study: Study, policy: Policy | None = None) -> Hindsight | None:
-    """Return what stopping early would have done in the study; None if its trials have no curves."""
+    """Return the effects that early stopping would have had in the study; None if its trials have no curves."""
     policy = policy or Policy()
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
@@ -89,7 +89,7 @@ class _Run:
     trial: Trial
     progress: Progress
     whole: bool
-    """Whether it trained to the planned end."""
+    """True if the trial trained to its planned end."""
     began: float
     ended: float
 
@@ -100,7 +100,7 @@ def _runs(study: Study, policy: Policy) -> list[_Run] | str:
     if any(t.status == "running" for t in own):
         return "trials still run"
     trained = [t for t in own if len(study.cost_curve(t))]
-    kinds = Counter((study.planned_steps(t), schedules.read(study, t).noted) for t in trained if _complete(t))
+    kinds = Counter((study.planned_steps(t), schedules.read(study, t).noted) for t in trained if _is_complete(t))
     if not kinds:
         return "no trial is complete"
     length, kind = kinds.most_common(1)[0][0]
@@ -115,18 +115,18 @@ def _runs(study: Study, policy: Policy) -> list[_Run] | str:
     return _obstacle(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
 
 
-def _complete(trial: Trial) -> bool:
+def _is_complete(trial: Trial) -> bool:
     return trial.status in ("complete", "not_learned")
 
 
 def _run(study: Study, trial: Trial) -> _Run | None:
     """Return the trial for the replay; None if it was cut short, so that the rest of its curve is unknown."""
-    if not _complete(trial) and trial.status not in ("diverged", "infeasible"):
+    if not _is_complete(trial) and trial.status not in ("diverged", "infeasible"):
         return None
     curve = study.cost_curve(trial)
     progress = Progress(curve.steps, curve.values, study.planned_steps(trial))
     began, ended = (math.nan if time is None else time for time in (trial.started, trial.ended))
-    return _Run(trial, progress, _complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
+    return _Run(trial, progress, _is_complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
 
 
 def _obstacle(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
@@ -134,7 +134,7 @@ def _obstacle(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
     whole = [r.progress for r in runs if r.whole]
     if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
-    if len(runs) < REPLAYED * trained:
+    if len(runs) < MIN_REPLAYED_SHARE * trained:
         return f"{trained - len(runs)} of {trained} trials were cut short or have another length or schedule"
     if any(p.steps[-1] > (1 + OUTLIVED) * p.length for p in whole):
         return "trials went on beyond their planned length"
@@ -146,7 +146,7 @@ def _obstacle(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
 
 
 def concurrency(times: Sequence[tuple[float, float]]) -> int:
-    """Return how many of these (start, end) intervals overlap on average, while there is one; at least 1."""
+    """Return the mean number of (start, end) intervals that overlap, over the times at which there is any; at least 1."""
     busy, until = 0.0, -math.inf
     for began, ended in sorted(times):
         busy += max(0.0, ended - max(began, until))
@@ -160,7 +160,7 @@ def concurrency(times: Sequence[tuple[float, float]]) -> int:
 def median_stopper(warmup: float) -> Stopper:
     """Return Optuna's median pruner (`optuna.pruners.MedianPruner`) that stops no trial before this share of the training.
 
-    It stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
+    The pruner stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
     """
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
@@ -175,7 +175,7 @@ def median_stopper(warmup: float) -> Stopper:
 def halving_stopper(eta: int) -> Stopper:
     """Return asynchronous successive halving as in Optuna (`optuna.pruners.SuccessiveHalvingPruner`).
 
-    The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each, a trial goes on if its cost is among the best
+    The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if its cost is among the best
     1 / eta of the costs of all trials that have reached the rung. The stopper keeps these costs, so it replays one study only.
     """
     rungs = [eta**k for k in (3, 2, 1)]
@@ -197,7 +197,7 @@ def halving_stopper(eta: int) -> Stopper:
 
 
 def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
-    """Return the guard as it judges running trials: a setting that runs with several seeds is stopped only if it is not finite."""
+    """Return the guard as it judges running trials: trials of a setting with several seeds are stopped only if non-finite."""
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
@@ -208,8 +208,8 @@ def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
     return stops
 
 
-def _among(whole: set[int], stopper: Stopper) -> Stopper:
-    """Return the stopper with whole trials as the only completed ones: a failed trial is no sibling."""
+def _with_whole_siblings(whole: set[int], stopper: Stopper) -> Stopper:
+    """Return the stopper restricted to trials that trained to their planned end as siblings: a failed trial is no sibling."""
     siblings: list[Progress] = []
     seen = 0
 
@@ -244,7 +244,7 @@ def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
 
 
 def other_stoppers() -> dict[str, Callable[[], Stopper]]:
-    """Return makers of the stoppers that the guard is compared with, by name."""
+    """Return factories of the stoppers with which the guard is compared, by name."""
     found: dict[str, Callable[[], Stopper]] = {
         f"median pruning from {Percent(share)} of the training": partial(median_stopper, share) for share in WARMUPS
     }
@@ -259,10 +259,10 @@ def outcomes(
     *,
     noise: float,
 ) -> list[Outcome]:
-    """Return what each stopper would have saved and lost.
+    """Return the outcome of each stopper.
 
-    trials: in the order in which they began. whole: ids of those that trained to the planned end. ways: makers of the stoppers by
-    name. noise: difference between results that counts as none.
+    trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: factories of the
+    stoppers by name. noise: maximum difference between results that count as equal.
     """
     ranked = sorted((t for t in trials if id(t) in whole), key=lambda t: t.best[-1])
     best, limit = ranked[:BEST], ranked[0].best[-1] + noise
@@ -271,7 +271,7 @@ def outcomes(
     orders = _orders(trials)
 
     def ends(make: Callable[[], Stopper], order: Sequence[Progress]) -> dict[Progress, int]:
-        return dict(zip(order, replay(order, _among(whole, make()), workers), strict=True))
+        return dict(zip(order, replay(order, _with_whole_siblings(whole, make()), workers), strict=True))
 
     def outcome(name: str, replays: Sequence[Mapping[Progress, int]]) -> Outcome:
         saved = [sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in found.items()) for found in replays]
@@ -303,7 +303,8 @@ def _seed_noise(study: Study) -> float:
 def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) -> Message:
     result = " and kept the best result" if guard.kept else ", but lost the best result"
     if guard.kept and guard.lost:
-        result += f", but not all {best} best trials" + (f" in each of {orders} orders" if orders > 1 else "")
+        worst = f" in the worst of {orders} orders of the trials" if orders > 1 else ""
+        result += f", but lost {guard.lost} of the {best} best trials{worst}"
     first = say(
         "In this study, the guard (`advisor run --stop-doomed`) would have saved {saved} of all steps{result}.",
         saved=Percent(guard.saved),

@@ -1,4 +1,4 @@
-"""Findings that one running trial shows by itself, such as waiting for data."""
+"""Findings about a single running trial that need no other trials, such as waiting for data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.message import Message
 from advisor.model.study import CurveBlock, Study, Trial
 
 ENDED_FROM = 0.5
-"""Minimum share of its training from which a trial is judged by rules with `as_if_ended`."""
+"""Minimum finished share of a trial's training at which rules with `as_if_ended` judge the trial."""
 
 
 def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
@@ -22,22 +22,24 @@ def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Me
     able = [rule for rule in rules if rule.while_running]
     if not able:
         return ()
-    alone = _alone(study, trial)
+    alone = _study_of_trial(study, trial)
     verdicts = judge(alone, [rule for rule in able if not rule.as_if_ended], calibrate=False)
     steps, planned = study.cost_curve(trial).steps, study.planned_steps(trial)
     if len(steps) and math.isfinite(planned) and steps[-1] >= ENDED_FROM * planned:
-        verdicts += judge(_ended(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False)
+        verdicts += judge(
+            _as_if_ended(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False
+        )
     return tuple(finding.message for verdict in verdicts for finding in verdict.findings)
 
 
-def _ended(study: Study, step: int) -> Study:
+def _as_if_ended(study: Study, step: int) -> Study:
     """Return the study of one trial as if this step had been the last one planned."""
     (trial,) = study.trials
     facts = {**trial.facts, "max_train_steps": str(step)}
     return replace(study, trials=(replace(trial, status="complete", facts=facts),))
 
 
-def _alone(study: Study, trial: Trial) -> Study:
+def _study_of_trial(study: Study, trial: Trial) -> Study:
     """Return a study of this trial only."""
     curves = {name: study.metric(trial, name) for name in study.metrics}
     blocks = {

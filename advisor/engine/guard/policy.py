@@ -1,4 +1,4 @@
-"""When the guard may say that a running trial cannot become the best of its study."""
+"""Decides when the guard may say that a running trial cannot become the best of its study."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class Progress:
         return reach.levels(self.costs)
 
     @cached_property
-    def own_gain(self) -> FloatArray:
-        """Gain until the end of training at the steepest recent pace, at each evaluation, shape (n,)."""
+    def extrapolated_gain(self) -> FloatArray:
+        """Gain until the end of training at the steepest recent rate, forecast at each evaluation, shape (n,)."""
         count = len(self.steps)
-        return np.array([reach.own_gain(self.steps, self.level, self.length, at) for at in range(count)])
+        return np.array([reach.extrapolated_gain(self.steps, self.level, self.length, at) for at in range(count)])
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a trial would have to gain to become the best, and two bounds of what it can gain; all are costs, at one evaluation."""
+    """The gain that a trial needs to become the best, and two bounds of the gain it can reach; all are costs, at one evaluation."""
 
     step: int
     best: float
     """The trial's lowest cost so far."""
     incumbent: float
-    """Lowest cost of the completed siblings. Their later gains include its own, so the bounds know how it got there."""
+    """Lowest cost of the completed siblings. The incumbent's later gain is among the gains that bound the trial's gain."""
     later: float
-    """Largest gain that a completed sibling achieved after this step, from this trial's cost or its own if that was lower."""
-    own: float
-    """Gain until the end of training at the trial's own steepest recent pace."""
+    """Largest gain of a completed sibling after this step, from this trial's cost or from the sibling's cost if that was lower."""
+    extrapolated: float
+    """Gain until the end of training at this trial's steepest recent rate."""
 
     @property
     def needed(self) -> float:
@@ -61,10 +61,10 @@ class Bounds:
 
 
 def margin(siblings: int, exceedance: float) -> float:
-    """Return the factor on the largest value of so many siblings that one more exceeds with at most this probability; at least 1.
+    """Return the factor m >= 1 such that a trial exceeds m times the siblings' largest value with at most probability `exceedance`.
 
-    If values are exchangeable, one more exceeds the largest of n others with probability 1 / (n + 1), and exceeds m times that with
-    at most 1 / (m (n + 1)), unless their tail is heavier than 1 / x. So the fewer siblings, the larger the factor.
+    If values are exchangeable, one more value exceeds the largest of n others with probability 1 / (n + 1), and m times the largest
+    with at most 1 / (m (n + 1)), unless the values' tail is heavier than 1 / x. So the fewer siblings, the larger the factor.
     """
     return max(1.0, 1 / (exceedance * (siblings + 1)))
 
@@ -78,21 +78,21 @@ class Policy:
     evaluations: int = 10
     """Minimum number of evaluations in a whole training."""
     in_a_row: int = 3
-    """Number of successive evaluations at which both bounds must rule the trial out."""
+    """Number of successive evaluations at which both bounds must show that the trial cannot become the best."""
     exceedance: float = 0.1
     """Accepted probability that a trial still gains more than `margin` times the largest later gain of its siblings."""
     stuck_exceedance: float = 0.01
-    """Accepted probability that a trial that learns leaves its first value so late that it is called stuck."""
+    """Accepted probability that a trial that does learn is called stuck, because it leaves its first value late."""
 
     def margin(self, siblings: int) -> float:
-        """Return the factor on the largest later gain of so many siblings."""
+        """Return the factor on the largest later gain of this number of siblings."""
         return margin(siblings, self.exceedance)
 
     def doom(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
-        """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before it.
+        """Return the bounds at evaluation `at` (0-based) if they rule the trial out at this evaluation and at the ones just before.
 
-        A trial that is ahead of half of its siblings at the same step is never ruled out: few of them show how a leader goes on.
-        siblings: completed trials.
+        A trial that is ahead of half of its siblings at the same step is never ruled out: few siblings show how a leading trial
+        continues. siblings: completed trials.
         """
         first = at - self.in_a_row + 1
         if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
@@ -102,7 +102,7 @@ class Policy:
         incumbent, margin = float(finals.min()), self.margin(len(siblings))
         bounds = None
         for k in range(at, first - 1, -1):
-            best, own = float(trial.best[k]), float(trial.own_gain[k])
+            best, own = float(trial.best[k]), float(trial.extrapolated_gain[k])
             if not best - incumbent > own:
                 return None
             costs = reach.costs_by(float(trial.steps[k]), completed)

@@ -11,11 +11,11 @@ import numpy as np
 from advisor.engine.guard.policy import Policy, Progress
 
 Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
-"""Whether to stop a trial after an evaluation (0-based), given the completed trials."""
+"""Returns True to stop a trial after an evaluation (0-based), given the completed trials."""
 
 
 def guard_stopper(policy: Policy) -> Stopper:
-    """Return the guard as a stopper: it stops trials that are not finite, and those that it rules out.
+    """Return the guard as a stopper: it stops trials whose objective is not finite, and trials that it rules out.
 
     The stopper keeps the siblings, so the list of completed trials may only grow between two calls.
     """
@@ -36,7 +36,7 @@ def guard_stopper(policy: Policy) -> Stopper:
 
 
 def not_finite(trial: Progress, at: int) -> bool:
-    """Return whether the last two evaluations up to `at` are not finite. One alone may be a failed evaluation."""
+    """Return whether the last two evaluations up to `at` are not finite. A single non-finite value may be a failed evaluation."""
     return at >= 1 and not np.isfinite(trial.costs[at - 1 : at + 1]).any()
 
 

@@ -16,13 +16,13 @@ from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
 
 State = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
-"""doomed: cannot become the best · not_finite: the objective is NaN or infinite · diverging: lost most of what it had gained ·
-stuck: still where it began while its siblings had left by then · fine: none of these · unknown: cannot be told, for a reason."""
+"""doomed: cannot become the best · not_finite: the objective is NaN or infinite · diverging: lost most of its gain ·
+stuck: still where it began while its siblings had left by then · fine: none of these · unknown: cannot be judged, for a reason."""
 
 SAME_LENGTH = 0.01
 """Maximum relative difference of the planned lengths of siblings."""
 OUTLIVED = 0.02
-"""Share of the planned length by which a training may exceed it before the plan counts as wrong."""
+"""Maximum share by which trainings may exceed their planned length before the plan counts as wrong."""
 STUCK_FROM = 0.2
 """Share of the planned length from which a trial may be called stuck."""
 MOVED = 0.05
@@ -35,7 +35,7 @@ BEYOND_NOISE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TrialVerdict:
-    """What can be said about one running trial."""
+    """The verdict on one running trial."""
 
     trial: Trial
     state: State
@@ -44,7 +44,7 @@ class TrialVerdict:
     length: float
     """Planned length in steps; NaN if unknown."""
     message: Message
-    """The verdict with its evidence, or the reason why nothing can be told."""
+    """The verdict with its evidence, or the reason why the trial cannot be judged."""
     stop: bool = False
     """Whether the evidence suffices to stop the trial."""
     bounds: Bounds | None = field(default=None, compare=False)
@@ -111,7 +111,7 @@ class _Judge:
         return found
 
     def _obstacles(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Iterator[Message]:
-        """Yield the reasons why nothing can be told about a trial."""
+        """Yield the reasons why a trial cannot be judged."""
         name = Name(trial.name)
         if self.study.probe is not None:
             yield say("{trial} belongs to a probe, not to a search.", trial=name)
@@ -165,7 +165,7 @@ class _Judge:
             needed=Number(bounds.needed),
             incumbent=Objective(value(bounds.incumbent)),
             later=Number(bounds.later),
-            own=Number(bounds.own),
+            own=Number(bounds.extrapolated),
         )
 
     def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
@@ -200,9 +200,10 @@ class _Judge:
 
 
 def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy) -> list[float] | None:
-    """Return the steps at which siblings left their first value, if the trial is stuck at evaluation `at`; None if it is not.
+    """Return the steps at which siblings left their first value, if the trial is stuck at evaluation `at`; else None.
 
-    It is stuck if it has not left its own for longer than a margin times the longest of them, and half of the siblings did.
+    It is stuck if at least half of the siblings left their first value, and it has stayed at its first value for longer than the
+    slowest of these siblings, by the factor of the margin.
     """
     if trial.steps[at] < STUCK_FROM * trial.length:
         return None
@@ -216,7 +217,7 @@ def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: P
 
 
 def _left_at(trial: Progress, best: float) -> float:
-    """Return the step of the first evaluation with more than a minimum gain; inf if none has. best: cost of the best sibling."""
+    """Return the step of the first evaluation with more than a minimum gain; inf without one. best: cost of the best sibling."""
     first = float(trial.costs[0])
     moved = np.flatnonzero(first - trial.best > MOVED * (first - best))
     return float(trial.steps[moved[0]]) if len(moved) else math.inf

@@ -1,6 +1,6 @@
 """Engines run trainings on this machine, a Ray cluster or SLURM. This module defines their interface for launchers.
 
-An engine starts training processes and reports how each ended. It does not use studies or MLflow; the launcher does.
+An engine starts training processes and reports how each ended. Only the launcher knows studies and MLflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Task:
     log: Path
     """File that receives the output of the process."""
     params_file: Path
-    """File with the hyperparameters, written before the process starts. The command may contain its path."""
+    """File with the hyperparameters, written before the process starts. The command may contain the file's path."""
     params_json: str
     """Content of `params_file`: the hyperparameters as JSON."""
     timeout_s: float | None = None
@@ -42,7 +42,7 @@ class Training(Protocol):
         """Request the training to stop, as Ctrl-C does. A second call kills it. `poll` reports its end."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values that identify the training, so that other launchers can check whether it still runs."""
+        """Return plain values by which other launchers can find the training and check whether it still runs."""
 
 
 class Engine(Protocol):

@@ -24,7 +24,7 @@ class Local:
         return len(self._free)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
-        """Start each task in a free slot. If one cannot be started, stop those already started."""
+        """Start each task in a free slot. If a task cannot be started, stop the trainings already started."""
         started: list[LocalTraining] = []
         try:
             for task in tasks:
@@ -78,7 +78,7 @@ def start_process(task: Task) -> TrainingProcess:
     try:
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # Not durable: after a power failure, the training restarts with a new file. No sweep: the launcher sweeps once.
+        # After a power failure, the training restarts with a new file, so this one need not be durable.
         write_files({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:

@@ -19,9 +19,9 @@ from advisor.model.errors import AdvisorError
 from advisor.system.processes import KILL_SIGNAL, signal_group
 
 STOP_GRACE_S = 10.0
-"""Seconds that a process may take to stop before it is killed."""
+"""Seconds from a stop request until the process is killed."""
 LEFTOVER_GRACE_S = 5.0
-"""Seconds after SIGTERM for which processes that a training left behind may run. Then they are killed."""
+"""Seconds from SIGTERM until processes that a training left behind are killed."""
 _MAX_TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -112,8 +112,8 @@ class TrainingProcess:
     def poll(self) -> Exit | None:
         """Return how the process ended. Return None while the process, or a process that it left behind, runs.
 
-        Stop the process when its time limit expires. Processes left behind, such as data loader workers, may hold a GPU's memory:
-        they are asked to stop, and killed after `LEFTOVER_GRACE_S` seconds.
+        Stop the process when its time limit expires. Processes left behind, such as data loader workers, are asked to stop and
+        killed after `LEFTOVER_GRACE_S` seconds, because they may hold a GPU's memory.
         """
         code = self._process.poll()
         now = time.monotonic()
@@ -133,7 +133,7 @@ class TrainingProcess:
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
-        """Return whether another process of the group runs. Zombies do not count: in a container, nothing may ever reap them."""
+        """Return whether another process of the group runs, except zombies, which may never be reaped in a container."""
         if not hasattr(os, "killpg"):
             return False
         try:
@@ -149,12 +149,12 @@ class TrainingProcess:
 def _is_in_group(process: psutil.Process, group: int) -> bool:
     try:
         return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, psutil.Error):  # it has ended, or belongs to another user
+    except (OSError, psutil.Error):  # the process has ended or belongs to another user
         return False
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the identity of a process for claims: its id and start time. Together they are unique."""
+    """Return the id and start time of a process for claims. Only the pair is unique."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -169,13 +169,13 @@ CAUSES = {
         "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
     ),
 }
-"""Errors of MLflow that a script causes only under a launcher: a part of the error's text, and what to do about it."""
+"""Errors of MLflow that a script causes only under a launcher: a part of the error's text, and the advice to the user."""
 
 
 def last_line(log: Path) -> str:
     """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow.
 
-    An error of MLflow that many scripts cause (`CAUSES`) is replaced by what to do about it.
+    An error of MLflow that many scripts cause (`CAUSES`) is replaced by the advice against it.
     """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))

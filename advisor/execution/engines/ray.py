@@ -1,7 +1,8 @@
 """Runs trainings on the nodes of a Ray cluster. Ray selects the node by the GPUs and CPUs that each training needs.
 
 Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the
-command uses. The command runs in the launcher's working directory if the node has it (shared file system), else in Ray's.
+command uses. The command runs in the launcher's working directory if it exists on the node (shared file system), else in Ray's
+directory.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class RayTraining:
         return result
 
     def stop(self) -> None:
-        """Request the process to stop. At the second call, or if the actor is still pending, kill the actor and its process."""
+        """Ask the process to stop. At the second call, or if the actor is still pending, kill the actor with its process."""
         self._stop_requests += 1
         ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=_STOP_TIMEOUT_S)
         if self._stop_requests > 1 or not ready:

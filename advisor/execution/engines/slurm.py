@@ -45,10 +45,10 @@ class Slurm:
         cluster: str = "slurm",
         max_submitted: int | None = None,
     ) -> None:
-        """folder: for submitit's files. parallel: maximum number of simultaneously running jobs of an array.
+        """folder: folder for submitit's files. parallel: maximum number of simultaneously running jobs of an array.
 
-        options: options for `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum jobs to
-        submit at a time if each job depends on earlier results (None: no limit). Raises AdvisorError if submitit, SLURM or a time
+        options: options for `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum number of
+        submitted jobs if each job depends on earlier results (None: no limit). Raises AdvisorError if submitit, SLURM or a time
         limit is missing; SLURM needs the limit for scheduling.
         """
         submitit = _import_submitit()
@@ -104,7 +104,7 @@ class SlurmQueue:
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return True if the last query listed the job, False if not, None if SLURM did not respond."""
+        """Return True if the last query listed the job, False if it did not, and None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -164,7 +164,7 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Request the training to stop by creating a file. Cancel the job if it is still pending, or at the second call."""
+        """Ask the training to stop by creating a file. If the job is still pending, or at the second call, cancel the job."""
         self._stop_requests += 1
         with _stop_file(self._task).open("a") as file:
             file.write("stop\n")

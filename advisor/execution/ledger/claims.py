@@ -1,4 +1,4 @@
-"""Manages claims. A claim is a tag of a run. It names the launcher that trains the run, and the launcher's latest heartbeat."""
+"""Manages claims. A claim is a tag of a run that states which launcher trains the run, and the launcher's latest heartbeat."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 HEARTBEAT_S = 30.0
 """Seconds between two heartbeats of a launcher."""
 MAX_HEARTBEAT_AGE_S = 150.0
-"""Maximum age in seconds of a launcher's latest heartbeat. If it is older, a launcher on another machine counts as silent: it may
-have failed."""
+"""Seconds after its latest heartbeat from which a launcher on another machine counts as silent: it may have failed."""
 MIN_SILENT_POLLING_S = 75.0
-"""Seconds for which we must poll without seeing a new heartbeat before a silent launcher counts as failed. Its clock may differ
-from ours, and an unreachable store hides heartbeats."""
+"""Minimum seconds of polling without a new heartbeat before a silent launcher counts as failed. The age of a heartbeat is not
+enough: clocks differ between machines, and an unreachable store hides heartbeats."""
 
 State = Literal["done", "busy", "silent", "open"]
 """State of a job. done: result recorded · busy: being trained · silent: launcher may have failed · open: may be begun"""
@@ -34,7 +33,7 @@ class Claimant:
     """Makes this launcher's claims and determines the states of other launchers' claims."""
 
     def __init__(self, command: str | None = None) -> None:
-        """Create a launcher's claimant. command: fingerprint of its command, which its claims record."""
+        """command: fingerprint of the launcher's command, which its claims record."""
         self._identity = {
             **_machine_identity(),
             **_process_identity(os.getpid()),
@@ -56,11 +55,11 @@ class Claimant:
         self._slurm.forget_last_query()
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
-        """Return the job state according to a claim that was read after `refresh_slurm`."""
+        """Return the job's state according to a claim. Read the claim after calling `refresh_slurm`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:
-            return "busy" if run_id in self.held else "open"  # the store became unreachable while we began the job
+            return "busy" if run_id in self.held else "open"  # not held: the store became unreachable during `begin`
         state = "open" if claim.get("state") == "interrupted" else self._training_state(run_id, claim)
         return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
 
@@ -127,7 +126,7 @@ def kill_training(claim: Mapping[str, Any]) -> None:
 
 
 def _machine_identity() -> dict[str, str]:
-    """Return an identifier of this machine or container. Process ids are only unique within one."""
+    """Return an identifier of this machine or container, within which process ids are unique."""
     space = []
     with suppress(OSError):
         space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -141,7 +140,7 @@ def _process_identity(pid: int) -> dict[str, Any]:
 
 
 def _is_process_running(pid: object, began: object) -> bool:
-    """Return True if the process still runs. began: its start time; a later process may have the same id."""
+    """Return True if the process still runs. began: start time, because a later process may have the same id."""
     if not isinstance(pid, int) or not isinstance(began, int | float):
         return False
     try:
@@ -152,7 +151,7 @@ def _is_process_running(pid: object, began: object) -> bool:
 
 
 def _is_logged_on_this_machine(run_id: str) -> bool:
-    """Return True if a process on this machine logs to the run: a launcher that was killed early recorded no process id."""
+    """Return True if a process on this machine logs to the run. A launcher that was killed early recorded no process id."""
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

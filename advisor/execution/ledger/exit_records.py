@@ -35,13 +35,13 @@ class ExitRecord:
     status: str | None = None
     error: str | None = None
     points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
-    """By optimizer step: value of the objective and the time it was logged (ms since 1970)."""
+    """By optimizer step: value of the objective and time of logging (ms since 1970)."""
     stop: GuardStop | None = None
     """The guard's decision to stop the training, if there was one."""
 
 
 class ExitRecords:
-    """The exit records in a folder: this launcher's own, and those that other launchers left there."""
+    """The exit records in a folder, both of this launcher and of launchers that no longer run."""
 
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
         # Several stores and experiments may share the folder.
@@ -83,13 +83,13 @@ class ExitRecords:
             _is_held(lock)
         remove_unfinished_files(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
-            # OSError: another launcher already took it
+            # OSError: another launcher already took the file
             with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
                 content = json.loads(file.read_text(encoding="utf-8"))
                 if _is_held(self.folder / Path(str(content.pop("keeper"))).name):
                     self.others = True
                     continue
-                if not file.exists():  # its launcher has since delivered it
+                if not file.exists():  # its launcher has meanwhile delivered the record
                     continue
                 points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
                 stop = content.pop("stop", None)
@@ -106,7 +106,7 @@ def _new_lock(folder: Path) -> FileLock:
     """Return a lock on a new file. It is held until it is released or this process ends."""
     while True:
         lock = FileLock(folder / f".{uuid.uuid4().hex}.lock", mode=0o600, thread_local=False)
-        # If the file system has no locks, records are delivered twice rather than lost.
+        # On a file system without locks, records may be delivered twice but are not lost.
         with suppress(OSError, NotImplementedError):
             lock.acquire()
         if Path(lock.lock_file).exists():

@@ -1,9 +1,9 @@
 """Begins jobs and records in MLflow how they ended.
 
-A launcher begins a job by creating its MLflow run, so any number of launchers on any number of machines agree on who trains
-which job. A launcher that finds a second claim to its job withdraws its own, so at most one of two claims remains. A failed
-launcher is detected by its missing heartbeat (on the same machine, by its process). Its unfinished jobs are begun again, and
-their old runs are deleted in MLflow, where they can be restored.
+A launcher begins a job by creating an MLflow run, so launchers on any number of machines agree on who trains which job. A launcher
+that finds another claim to the same job withdraws its claim, so at most one of the two remains. A failed launcher is detected by
+its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun again. Their old runs are deleted
+in MLflow, which can restore them.
 
 Nothing here waits for an unreachable store: methods raise `LaterError`, and the launcher retries while its trainings run.
 """
@@ -63,8 +63,9 @@ class Ledger:
     def __init__(self, location: Location, experiment: str, spec: StudySpec, retry: Retry | None = None) -> None:
         """Open the store, create the experiment if it does not exist, and store the study file in its tags.
 
-        retry: trials of earlier launches to begin again; None: none of them.
-        Raises AdvisorError if the store is unreachable, or if trials of another search space exist under the same study name.
+        retry: trials of earlier launches to begin again; None for no trial.
+        Raises AdvisorError if the store is unreachable, or if the experiment has trials of a study with the same name but another
+        search space.
         """
         self._spec, self._retry, self._uri = spec, retry or Retry(), absolute_uri(location)
         self._claimant = Claimant(self._retry.command)
@@ -141,7 +142,7 @@ class Ledger:
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
                     self._runs.delete(run_id)
                     remaining.append(job)
-            if remaining:  # two launchers that withdrew for each other must retry at different times
+            if remaining:  # launchers that withdrew for each other must retry at different times
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
@@ -171,7 +172,7 @@ class Ledger:
         return claimed
 
     def _resume_run(self, entry: Entry) -> None:
-        """Claim the run of a job that goes on in it. The run then looks as if the guard had never stopped it, but for one tag."""
+        """Claim the existing run of a job to continue. Only one tag still shows that the guard had stopped the run."""
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
@@ -183,7 +184,7 @@ class Ledger:
         self._runs.continued.discard(entry.run_id)
 
     def continue_trial(self, trial: str) -> Mapping[str, Entry]:
-        """Open a trial that the guard stopped, so that its next beginning continues it. Return its jobs by the names of their runs.
+        """Open a trial that the guard stopped, so that `begin` continues it. Return its jobs by the names of their runs.
 
         trial: name or number. Raises AdvisorError if the guard did not stop the trial.
         """
@@ -240,13 +241,13 @@ class Ledger:
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
-        """Send a heartbeat for a training in this process. It is thread-safe, ignores errors and skips runs no longer claimed."""
+        """Send a heartbeat for a training in this process. Thread-safe; ignores errors and runs that are no longer claimed."""
         with suppress(Exception), self._recording:
             if run_id in self._claimant.held:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
-        """Log objective values and their times (ms since 1970) by optimizer step. The call can be repeated with the same points."""
+        """Log objective values and their times (ms since 1970) by optimizer step. Points that were already logged do no harm."""
         from mlflow.entities import Metric
 
         metric = self._spec.objective.metric
@@ -255,7 +256,7 @@ class Ledger:
             attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record that the guard stops a training, before it is ended: whoever reads the store meanwhile sees no crash."""
+        """Record that the guard stops a training. Call this before the training ends, so that readers of the store see no crash."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Ledger:
     def deliver_left_records(self, records: ExitRecords) -> None:
         """Deliver the exit records that failed launchers left on disk."""
         for record in records.read_left_records():
-            with suppress(RefusedError):  # its run has since been deleted
+            with suppress(RefusedError):  # the record's run was deleted meanwhile
                 self.deliver(record)
             records.forget(record.name)
 
@@ -289,8 +290,8 @@ class Ledger:
     ) -> Outcome | None:
         """Record how a training ended. Return its outcome, or None if the job must be begun again.
 
-        since_s: seconds since the training ended. final: do not begin the job again, even if its machine was lost. stop: the
-        guard's decision that this launcher carried out. Raises DeliveringError while the hook may still be delivering data.
+        since_s: seconds since the training ended. final: if True, the job is not begun again, even if its machine was lost. stop:
+        the guard's decision that this launcher carried out. Raises DeliveringError while the hook may still be delivering data.
         """
         with self._recording:
             outcome = attempt_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
@@ -305,7 +306,7 @@ class Ledger:
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DeliveringError
         marked = run.data.tags.get(contract.TAG_STOPPED)
-        stop = read_guard_stop(marked) or stop  # the guard of the hook may have been faster
+        stop = read_guard_stop(marked) or stop  # the hook's guard may have recorded a stop first
         if stop is not None and self._reached(run, stop.length):
             exit, stop = Exit(0), None  # the training reached its length before the request to stop reached it
             if marked is not None:
@@ -325,7 +326,7 @@ class Ledger:
         )
         # Store the best value in the tag, so that later launchers need not read the curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
-        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe of another launcher
+        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe another launcher's
         self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({**details, "command": command}))
         return outcome
 
@@ -335,7 +336,7 @@ class Ledger:
         return is_last_step(max((p.step for p in points), default=-1), length)
 
     def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
-        """Record that the guard stopped a training. It is not begun again, even if the launcher was interrupted meanwhile."""
+        """Record that the guard stopped a training. The job is not begun again, even if the launcher was interrupted meanwhile."""
         run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
         if contract.TAG_STOPPED not in run.data.tags:  # the store was unreachable when the training was stopped
             self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
@@ -348,7 +349,7 @@ class Ledger:
         return Outcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return the status and error of a job from its exit and from its own logs in MLflow."""
+        """Return the status and error of a job, from its exit and from what the training logged to MLflow."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason
@@ -359,7 +360,7 @@ class Ledger:
         return str(status), error
 
     def record_orphans(self) -> None:
-        """Record trainings that ended after their launcher failed. Kill those on this machine that exceed their time limit."""
+        """Record trainings that ended after their launcher failed. Kill trainings on this machine that exceed their time limit."""
         for run in attempt_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
@@ -376,7 +377,7 @@ def _with_seed_of(job: Job, former: Entry) -> Job:
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the artifact folder of a new experiment: next to a database file in another folder, else None for MLflow's default."""
+    """Return the artifact folder of a new experiment: next to a database file in another folder, else None (MLflow's default)."""
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
@@ -384,7 +385,7 @@ def _artifact_folder(location: Location, experiment: str) -> str | None:
 
 
 def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """Return how the stored study differs from this one if its trials do not belong to this study, else None."""
+    """If the stored study's trials do not belong to this study, return the difference between the studies, else None."""
     if _sampling_parts(stored) != _sampling_parts(spec):
         return "from another space or sampler"
     parts = ("objective", "max_train_steps", "schedule")
@@ -393,7 +394,7 @@ def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
 
 
 def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
-    """Return True if the study differs from the stored one only in its objective, which no run of the stored study logged."""
+    """Return True if only the objective differs from the stored study, and no run logged the stored study's objective."""
     if (
         stored is None
         or _describe_difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None

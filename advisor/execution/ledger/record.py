@@ -1,4 +1,4 @@
-"""Data classes for recording jobs, and functions that try an MLflow call once, or repeat it until the store answers."""
+"""Data classes for recording jobs, and functions that try an MLflow call once or repeatedly until the store answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from advisor.model.space import Value
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line, quiet_mlflow
 
 _SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow settings for a single attempt at a call. The timeout (seconds) suits a busy server. The launcher repeats failed calls."""
+"""MLflow settings for a single attempt at a call, with a timeout (seconds) that suits a busy server. The launcher repeats failed
+calls."""
 _PERMANENT_ERROR_CODES = {
     "INVALID_PARAMETER_VALUE",
     "RESOURCE_DOES_NOT_EXIST",
@@ -29,7 +30,7 @@ MAX_RETRY_PAUSE_S = 30.0
 DELIVERY_POLL_S = 0.2
 """Seconds between two checks whether the hook has delivered a run's data."""
 MAX_VALUE_CHARS = 5000
-"""Maximum characters of a parameter's value that servers of all versions accept."""
+"""Maximum characters of a parameter's value: the smallest limit among servers of all versions."""
 
 Result = TypeVar("Result")
 
@@ -70,7 +71,7 @@ class Entry:
     outcome: Outcome | None = None
     """Result of the job; None until it is done."""
     continued: str = ""
-    """The stop by the guard after which the job is continued, as its tag's text; empty for other jobs."""
+    """Tag text of the guard's stop after which the job is continued; empty for other jobs."""
     resumes: bool = False
     """Whether the training resumes from its last checkpoint."""
 

@@ -1,4 +1,4 @@
-"""Decides which trials of earlier launches a launch begins again: without `--retry`, the failed ones that logged nothing."""
+"""Decides which trials of earlier launches a launch begins again; without `--retry`, failed trials that logged nothing."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Literal
 from advisor.tracking.study.metric_names import is_companion
 
 FAILED_STATUSES = ("infeasible", "no_data")
-"""Statuses of trials that gave no result because the training or its command is wrong. A trial that diverged gave a result."""
+"""Statuses of trials without a result because of an error in the training or its command. A diverged trial has a result."""
 _MAX_LISTED_METRICS = 8
 """Maximum number of metrics that a message lists."""
 
 
 @dataclass(frozen=True)
 class Retry:
-    """The trials of earlier launches that a launch begins again. MLflow keeps their old runs as deleted."""
+    """Which trials of earlier launches this launch begins again. MLflow keeps the old runs of these trials as deleted."""
 
     command: str | None = None
     """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
     trials: Literal["none", "silent", "failed", "all"] = "none"
-    """silent: failed trials that logged nothing, except those of launchers that still run · failed: all failed trials · all: all
-    that ended, except those of launchers that still run
+    """silent: failed trials that logged nothing, unless their launcher still runs · failed: all failed trials · all: all ended
+    trials, unless their launcher still runs
     """
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
-        """Return True if this launch begins an earlier launch's trial again. metrics: names of metrics that the trial logged."""
+        """Return True if this launch restarts a trial of an earlier launch. metrics: names of the metrics that the trial logged."""
         if self.trials == "all":
             return True
         if status not in FAILED_STATUSES or self.trials == "none":
@@ -36,12 +36,12 @@ class Retry:
 
 
 def training_metrics(metrics: Iterable[str]) -> list[str]:
-    """Return the sorted metrics of the training, without device metrics and without the extremes of windows."""
+    """Return the names of the training's metrics, sorted, without device metrics and without the extremes of windows."""
     return sorted(m for m in metrics if not (is_companion(m) or m.startswith("device/")))
 
 
 def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:
-    """Return the reason why a trial has no value of the objective, with the metric that was probably meant.
+    """Return the reason why a trial has no value of the objective, and suggest the metric that was probably meant.
 
     stated: objective that the training itself declared, if any.
     """

@@ -19,7 +19,7 @@ from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import Place, find_study, places
 
 _MAX_SINGLE_QUERIES = 8
-"""Maximum number of trials to query one by one. For more trials, all runs of the study are read."""
+"""Maximum number of trials to query one by one. If more are wanted, all runs of the study are read."""
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
 
@@ -32,7 +32,7 @@ class StudyRuns:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again; None before the first reading. Trials that fail later are excluded."""
+        """Ids of the runs whose trials are begun again; None before the first reading, which excludes trials that fail later."""
         self.continued: set[str] = set()
         """Ids of the runs that the guard stopped and that this launch is to continue. A run that has been resumed is removed."""
 
@@ -60,7 +60,7 @@ class StudyRuns:
             again = frozenset(self._runs_to_retry(runs))
             if (
                 self._retry.trials == "all"
-            ):  # at once, so that an interrupted launch can be resumed without `--retry all`
+            ):  # all at once, so that an interrupted launch can be resumed without `--retry all`
                 for run_id in again:
                     self.delete(run_id)
                 runs = self.runs()
@@ -110,7 +110,7 @@ class StudyRuns:
         return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
 
     def _runs_to_retry(self, runs: Sequence[Any]) -> Iterator[str]:
-        """Yield the ids of the runs whose trials this launch begins again, because of how they ended."""
+        """Yield the ids of the runs whose trials this launch begins again because of their status."""
         claimed = [(run, str(run.info.run_id), _claim_of(run)) for run in runs]
         states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
         working = {
@@ -131,12 +131,12 @@ class StudyRuns:
         return Outcome(status, best, self.error(run, status))
 
     def _status_of(self, run: Any) -> str:
-        """Return the recorded status. Infer it if none is recorded, or if the objective was corrected to a logged metric."""
+        """Return the recorded status, or infer it if none is recorded or the objective was corrected to a logged metric."""
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
     def error(self, run: Any, status: str) -> str | None:
-        """Return the error that the run recorded. If there is none, return the reason why the objective has no value, else None."""
+        """Return the run's recorded error. Without one, return the reason why the objective has no value, or None."""
         stop = read_guard_stop(run.data.tags.get(contract.TAG_STOPPED))
         if stop is not None:
             return stop.reason or None
@@ -153,11 +153,11 @@ class StudyRuns:
         return (min if objective.direction == "minimize" else max)(values, default=None)
 
     def has_objective(self, run: Any) -> bool:
-        """Return whether the run logged the study's objective. The training itself may have declared another one."""
+        """Return whether the run logged the study's objective. The training itself may have declared another objective."""
         return self._spec.objective.metric in run.data.metrics
 
     def status(self, run: Any) -> str:
-        """Infer the status of a training that logged none from its last value of the objective."""
+        """Infer the status of a training that logged no status from its last value of the objective."""
         last = run.data.metrics.get(self._spec.objective.metric)
         return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
 
@@ -173,7 +173,7 @@ class StudyRuns:
         ]
 
     def _preceding_studies(self) -> list[Place]:
-        """Return the preceding studies, first round first, except probes and those that declare another schedule."""
+        """Return the preceding studies, first round first, except probes and studies with another declared schedule."""
         known, line = places(self._uri), list[Place]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
@@ -209,7 +209,7 @@ class StudyRuns:
         return same and self._has_ended(run) and contract.TAG_PROBE not in tags
 
     def _has_corrected_objective(self, run: Any) -> bool:
-        """Return True if the run was begun with an objective that it never logged, and logged the study's objective instead."""
+        """Return True if the run logged the study's present objective but never the objective with which it was begun."""
         return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
 
     def _has_ended(self, run: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The interface of an exporter, and shared helpers. They reject spaces that a tool cannot express, and write comments."""
+"""The interface of an exporter, and shared helpers that reject spaces a tool cannot express and that write comments."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _inexpressible_error(tool: str, what: str) -> AdvisorError:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the study's goal, the settings that the training script must apply itself, and notes."""
+    """Yield comment lines with the study's goal, its notes, and the settings that the training script must apply itself."""
     yield f"# {one_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:

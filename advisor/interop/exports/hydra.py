@@ -23,7 +23,7 @@ _KEY_PATTERN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
 def render(export: Export) -> str:
-    """Return the YAML configuration for `--config-name`. If the export has points, each job gets one trial in the key `trial`."""
+    """Return the YAML configuration for `--config-name`. If the export has points, the key `trial` of each job holds one trial."""
     spec = export.spec
     for name in spec.parameters:
         if not _KEY_PATTERN.fullmatch(name):

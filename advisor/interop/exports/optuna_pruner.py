@@ -11,7 +11,7 @@ from advisor.engine.guard.replay import guard_stopper
 
 
 class GuardPruner(optuna.pruners.BasePruner):
-    """Prunes a trial that cannot become the best of its study, judged by two bounds of what it can still gain.
+    """Prunes a trial that cannot become the best of its study, judged by two bounds on its further gain.
 
         from advisor.interop.exports.optuna import GuardPruner
 
@@ -65,5 +65,5 @@ class GuardPruner(optuna.pruners.BasePruner):
         return Progress(steps, values, float(self._max_steps))
 
     def _is_whole(self, trial: Progress) -> bool:
-        """Return whether another report, as far from the last one as that is from the one before, would exceed the length."""
+        """Return whether a further report, at the distance of the last two, would exceed the training's length."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

@@ -14,7 +14,7 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. With points, `config["trial"]` holds one trial."""
+    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. With export points, `config["trial"]` holds one trial."""
     spec = export.spec
     lines = [
         *study_comments(spec),

@@ -19,7 +19,7 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the sweep. With points, it is a grid over the key `trial`: each value holds one trial as a JSON object."""
+    """Return the sweep. If the export has points, the sweep is a grid over the key `trial`, and each value is one trial as JSON."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,

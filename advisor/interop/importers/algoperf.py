@@ -2,7 +2,7 @@
 AlgoPerf versions also write `eval_measurements.csv`.
 
 The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`. Evaluation
-metrics keep their names. Times do not count the evaluations: the benchmark scores the time without them.
+metrics keep their names. Times exclude the evaluations, as in the benchmark's score.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Point = tuple[int, int, float | None]
 class ClientWriter(Writer):
     """Writes runs with `MlflowClient`. A run is tagged as unfinished until all its data are stored.
 
-    The next import deletes runs that are still tagged.
+    The next import deletes unfinished runs.
     """
 
     def __init__(self, location: Location) -> None:
@@ -81,7 +81,7 @@ class ClientWriter(Writer):
                 active |= submit(len(done))
 
     def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write a new run, or add missing data to a stored run. Return (the run, the number of points sent)."""
+        """Write a new run, or add missing data to a stored run. Return (run, number of points sent)."""
         if run.continues is not None:
             return run, self._complete_run(run.continues, run)
         source = source_text(run.source)

@@ -39,7 +39,7 @@ def printable_text(path: Path | str) -> str:
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file. For ".", it is the name of the working directory."""
+    """Return the name of a folder or file. The path "." has the name of the working directory."""
     return printable_text(path.absolute().resolve().name) or "imported"
 
 
@@ -67,7 +67,7 @@ def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the files that changes if one of them grows or is rewritten."""
+    """Return a digest that changes if one of the files grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -138,7 +138,7 @@ _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file, told apart by the suffix. Raise AdvisorError if the file holds no mapping."""
+    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if it holds no mapping."""
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}

@@ -14,7 +14,7 @@ _MAX_FILES = 200_000
 
 
 def find_kinds(source: str) -> list[str]:
-    """Return the kinds of runs that the files hold, as KIND of `advisor import KIND`. The kind to import comes first.
+    """Return the kinds of runs in the files, as in `advisor import KIND`. The kind to import comes first.
 
     Raises AdvisorError if no kind is recognised or if MLflow itself wrote the files.
     """
@@ -42,7 +42,7 @@ def find_kinds(source: str) -> list[str]:
 
 
 def _kinds_by_file_names(names: set[str]) -> list[str]:
-    """Return the kinds that match the file names. Rare file names come first: many tools write event files and tables."""
+    """Return the kinds that match the file names. Distinctive names come first, because many tools write event files and tables."""
     kinds = []
     if "params.json" in names and names & {"result.json", "progress.csv"}:
         kinds.append("ray")

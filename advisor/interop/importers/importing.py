@@ -37,14 +37,14 @@ class ImportSummary:
     written: int
     """Number of runs that this import created."""
     skipped: int
-    """Number of runs that an earlier import wrote and that have not changed since."""
+    """Number of runs from an earlier import that are unchanged."""
     points: int
     """Number of points written to new and to existing runs."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Number of runs from an earlier import that had grown and got their new data."""
+    """Number of runs from an earlier import that had grown and were completed."""
     unreadable: tuple[str, ...] = ()
-    """One sentence for each run that was left out, with the reason."""
+    """One sentence for each omitted run, with the reason."""
 
 
 @dataclass
@@ -106,12 +106,12 @@ def import_runs(
 ) -> ImportSummary:
     """Import the runs of a source into MLflow.
 
-    tracking_uri: default is MLflow's own; a missing SQLite file is created. experiment: name of the experiment for all runs; by
-    default, the source names the experiment of each run. objective, direction: stored with the runs in place of those in the
-    source. on_progress: called with (finished runs, total runs).
+    tracking_uri: default is MLflow's setting; a missing SQLite file is created. experiment: name of the experiment for all runs; by
+    default, the source names the experiment of each run. objective, direction: replace the source's objective and direction in the
+    stored runs. on_progress: called with (finished runs, total runs).
 
-    A run from an earlier import is skipped if it is unchanged. If it has grown, the import adds missing points and parameters and
-    updates status and facts. It deletes nothing. Unreadable runs are left out and listed in the summary. Raises AdvisorError if
+    A run from an earlier import is skipped if it is unchanged. If the run has grown, the import adds missing points and parameters
+    and updates status and facts. Nothing is deleted. Unreadable runs are left out and listed in the summary. Raises AdvisorError if
     all runs are unreadable or the store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
@@ -168,7 +168,7 @@ def _read_new_runs(
 ) -> Iterator[NewRun]:
     """Read the new and changed runs one by one and yield them. Count unreadable runs in `tally`."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # count skipped runs too, so that a repeated import gives the same numbers
+    for number, run in enumerate(runs):  # skipped runs count too, so that a repeated import numbers runs equally
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)

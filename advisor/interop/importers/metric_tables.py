@@ -45,7 +45,7 @@ _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The role of each column in a file."""
+    """The meaning of each column of a file."""
 
     step: str | None = None
     """Name of the column with the step. If None, the row number is the step."""
@@ -56,7 +56,7 @@ class Layout:
     params: frozenset[str] = frozenset()
     """Names of the columns that hold parameters; the first value of each column is used."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function from a column's name to the metric's name, or to None if the column is no metric. It gets all other columns."""
+    """Function from the name of any other column to the metric's name, or to None if the column is no metric."""
     blank_is_nan: bool = False
     """If true, an empty cell of a metric is a logged NaN; otherwise it is a missing value."""
 
@@ -83,7 +83,7 @@ class RunRows:
 
 
 def find_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
-    """Return the column with the first of the `usual` names that occurs. Case and leading underscores are ignored."""
+    """Return the column with the first name in `usual` that occurs. Case and leading underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual if name in known), None)
 
@@ -112,7 +112,7 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a JSON lines file to `runs`. Yield the number of cells of each row: it has at most as many points."""
+    """Add the rows of a JSON lines file to `runs`. For each row, yield the number of cells, an upper bound on its points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -226,7 +226,7 @@ def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[ND
     for number_type in (cells.type, pa.float64()):  # text may spell an integer as "10" or "10.0"
         try:
             whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
-            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):  # larger floats are not exact
+            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):  # larger floats may be rounded
                 return whole, known
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue

@@ -17,7 +17,8 @@ from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""Tag with a JSON list that identifies the source of a run; it starts with `UNFINISHED_PREFIX` while the run is being written."""
+"""Tag with a JSON list that identifies the source of a run; `UNFINISHED_PREFIX` precedes the list while the run is being
+written."""
 UNFINISHED_PREFIX = "unfinished "
 """Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes such runs and writes them again."""
 TAG_STATE = "advisor.imported_state"
@@ -56,7 +57,7 @@ def source_text(source: Sequence[str]) -> str:
 
 
 class SafeNames:
-    """Replaces characters that MLflow rejects in names by "_". It adds one warning per changed name."""
+    """Replaces characters that MLflow rejects in names by "_", and collects one warning per changed name."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []

@@ -29,7 +29,8 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals an intermediate value. Below it, the two are separate metrics."""
+"""Minimum share of complete trials whose final value equals an intermediate value. With a smaller share, final and intermediate
+values are separate metrics."""
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
@@ -60,7 +61,7 @@ class OptunaStorage:
             runs = [run for study in studies for run in self._runs(study, notes)]
         except AdvisorError:
             raise
-        except Exception as error:  # on a damaged storage, Optuna or the driver may raise any exception
+        except Exception as error:  # if the storage is damaged, Optuna or the driver may raise any exception
             raise AdvisorError(f"Optuna cannot read {shown}: {one_line(error)}") from None
         finally:
             optuna.logging.set_verbosity(verbosity)
@@ -137,7 +138,7 @@ def _open_journal(path: Path) -> Any:
     storages = extras.load_library("optuna.storages", "Optuna")
     try:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
-    except Exception as error:  # on a damaged journal, Optuna may raise any exception
+    except Exception as error:  # if the journal is damaged, Optuna may raise any exception
         raise AdvisorError(
             f"Optuna cannot read {files.printable_text(path)}: {one_line(error)}; was it truncated?"
         ) from None

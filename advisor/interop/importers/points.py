@@ -122,7 +122,7 @@ def as_step(value: Any, where: str) -> int:
 
 
 def as_value(value: Any) -> float | None:
-    """Return a metric value as a float, or None if it is no number. The texts "NaN" and "Infinity" of JSON files are numbers."""
+    """Return a metric value as a float, or None if it is no number. The texts "NaN" and "Infinity" of JSON files count."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,7 +1,7 @@
 """Imports Ray Tune results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-If `experiment_state-*.json` exists, it gives the status of each trial and the objective. Otherwise, a trial with `error.txt`
-counts as failed. Pickle files are never opened.
+If `experiment_state-*.json` exists, the status of each trial and the objective are read from it. Otherwise, a trial with
+`error.txt` counts as failed. Pickle files are never opened.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _metric_name(name: str) -> str | None:
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the trial's first result minus its duration, or None if the file lacks one of them."""
+    """Return the time of the trial's first result minus the duration until then; None if the file lacks either."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))

@@ -1,8 +1,8 @@
 """Imports the `results.tsv` of coding agents that change a training themselves: one row per proposal, appended after its run.
 
 The usual columns are `commit`, the objective such as `val_bpb`, `memory_gb`, `status` (keep, discard or crash) and
-`description`. The commit is the setting, so rows of one commit are its repeats. A crash is logged with zeros; it becomes a failed
-run without a result.
+`description`. The commit is the setting, so rows with the same commit are repeats. A crash, which is logged with zeros, becomes a
+failed run without a result.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _RUNNING = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECA
 _NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _NO_COMMIT = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Numbers with separators of thousands. A comma elsewhere is a decimal comma or an error, so it is no number."""
+"""Numbers with thousands separators. Text with a comma elsewhere is no number, because the comma may be a decimal comma or an
+error."""
 _RESERVED = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that decide how runs are read, such as the records of the gate. A table cannot set them."""
+"""Prefixes of tags that affect how runs are read, such as the gate's records. A table cannot set such tags."""
 _MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
@@ -52,12 +53,12 @@ class _Row:
 
     @property
     def commit(self) -> str:
-        """Commit of the row; if it names none, a name of its own, because its code is unknown."""
+        """Commit of the row; without one, a unique name, because the row's code is unknown."""
         commit = self.cells[_COMMIT]
         return f"uncommitted-{self.line}" if _NO_COMMIT.fullmatch(commit) else commit
 
     def number(self, column: str) -> float | None:
-        """Return the number in a cell; None if there is none or it is no number."""
+        """Return the number in a cell; None if the cell is missing or holds no number."""
         text = self.cells[column]
         try:
             value = float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
@@ -66,7 +67,7 @@ class _Row:
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return True if the row's run has no result: by its status, by an empty cell or by zeros in all numeric columns."""
+        """Return True if the row's run has no result, as shown by its status, an empty cell or zeros in all numeric columns."""
         status, values = self.cells.get(_STATUS, ""), [self.number(c) for c in numeric]
         zeros = not any(values) and not _KEPT.match(status)
         return bool(_CRASHED.match(status)) or zeros or values[0] is None
@@ -77,12 +78,12 @@ class ResultsTsv:
     """Importer for the result tables of coding agents."""
 
     objective: str | None = None
-    """Column to judge by; default is the first column of numbers after the commit."""
+    """Column that holds the objective; default is the first numeric column after the commit."""
 
     def find_runs(self, source: str | Path) -> RunList:
         """List the rows of a file, or of each results.tsv in a folder and its subfolders.
 
-        Raises AdvisorError if there is no such file, or with the line of a cell that cannot be read.
+        Raises AdvisorError if there is no such file, or if a cell cannot be read; the message then names its line.
         """
         root = files.require_path(source, f"a {_FILE_NAME} or of a folder with one")
         paths = files.find_files(root, _FILE_NAME.__eq__) if root.is_dir() else [root]
@@ -113,7 +114,7 @@ class ResultsTsv:
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
     def _numeric_columns(self, rows: Sequence[_Row], shown: str) -> list[str]:
-        """Return the columns of numbers, the objective first."""
+        """Return the numeric columns, the objective first."""
         columns = list(rows[0].cells)
         later = columns[columns.index(_COMMIT) + 1 :]
         others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
@@ -127,7 +128,7 @@ class ResultsTsv:
 
 
 def _read_rows(path: Path) -> list[_Row]:
-    """Return the rows of a file. Further tabs belong to the last column, which is usually the description."""
+    """Return the rows of a file. Surplus tabs belong to the text of the last column, usually the description."""
     shown = files.printable_text(path)
     lines = files.read_bytes(path, _MAX_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
@@ -161,7 +162,7 @@ def _is_empty(text: str) -> bool:
 
 
 def _direction_of_keeps(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the kept results moved: each keep was an improvement when it was made."""
+    """Return the direction in which the kept results moved, because each kept proposal was an improvement at its time."""
     results = [row for row in rows if _KEPT.match(row.cells.get(_STATUS, "")) and not row.has_failed(numeric)]
     kept = [value for row in results if (value := row.number(numeric[0])) is not None]
     if len(kept) < 2 or kept[0] == kept[-1]:

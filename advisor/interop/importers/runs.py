@@ -39,7 +39,7 @@ class SourceRun:
     read: Callable[[], RunContent]
     """Function that reads the run; it raises AdvisorError if the run is unreadable."""
     state: str | None = None
-    """Digest of the source's files, which changes if the run grows; None if the run never grows."""
+    """Digest of the source's files that changes if the run grows; None if the run cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
     """Tags for the experiment. The experiment gets a tag only if all its runs agree on the value."""
 

@@ -19,10 +19,10 @@ _REASON = "as the Optuna study declares it"
 def declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """Return (study file, note for the user) for the Optuna trials. Each may be None.
+    """Return (study file or None, note for the user or None) for the Optuna trials.
 
     If a range changed between trials, the study file has the smallest range that contains all of them. If the trials show that a
-    parameter is used only with some values of another one, the parameter gets this condition.
+    parameter is used only with some values of another parameter, it gets this condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
@@ -76,5 +76,5 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
 
 
 def _with_one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return the choices. If they mix numbers and text, all become text, because logged values of such a mix are read as text."""
+    """Return the choices; a mix of numbers and texts becomes all texts, because logged values of a mix are read as texts."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

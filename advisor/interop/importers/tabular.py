@@ -33,13 +33,13 @@ class Tabular:
 
     kind: Kind
     step: str | None = None
-    """Name of the step column; default is the first usual name (`metric_tables.STEP_COLUMNS`). Without one, rows are counted."""
+    """Name of the step column; default is the first usual name (`metric_tables.STEP_COLUMNS`), else the row number is the step."""
     run: str | None = None
-    """Name of the run column; default is the first usual name. Without one, each file is one run."""
+    """Name of the run column; default is the first usual name, else each file is one run."""
     params: Sequence[str] = ()
     """Names of the columns that hold parameters."""
     time: str | None = None
-    """Name of the time column; default is the first usual name. Without one, points have no time."""
+    """Name of the time column; default is the first usual name, else points have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
         """List the runs in a file or in all files of a folder; raise AdvisorError if no file has suitable columns."""
@@ -136,7 +136,7 @@ class Tabular:
 
 @dataclass
 class _LastReadFile:
-    """The file with several runs that was read last. Runs are imported file by file, so only one file is in memory."""
+    """The last read file with several runs. Runs are imported file by file, so memory holds only one file."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)

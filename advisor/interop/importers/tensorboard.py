@@ -27,7 +27,7 @@ _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/sessio
 _RESULT_PREFIX = "hparam/"
 """Prefix that TensorBoard's documentation uses for the results that `add_hparams` logs."""
 _LIGHTNING_RESULT = "hp_metric"
-"""Name of the result that Lightning's logger writes; it is -1 unless the user sets it."""
+"""Name of the result that Lightning's logger writes, with the value -1 unless the user sets it."""
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
 """Pattern of folder names that `add_hparams` creates. Several such folders in one folder are separate trials."""
 _RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
@@ -80,7 +80,7 @@ def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Pa
 
 
 def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder, else None. The folder's name is TAG_SERIES; TAG is its only tag."""
+    """Return SERIES if `add_scalars` created the folder, else None. Such a folder is named TAG_SERIES and has only the tag TAG."""
     for event in _read_events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
@@ -115,7 +115,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
         for path in part.paths:
             try:
                 _read_event_file(path, part, reading)
-            except (ValueError, TypeError, OverflowError) as error:  # from protobuf, or for a step beyond 64 bits
+            except (ValueError, TypeError, OverflowError) as error:  # an error of protobuf, or a step beyond 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     reading.curves.drop(_final_results(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
@@ -131,7 +131,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
 
 
 def _final_results(metrics: Collection[str]) -> set[str]:
-    """Return the metrics that `add_hparams` logged as final results, if the run has curves; each has only one point."""
+    """Return the metrics with a single point that `add_hparams` logged as final results, if the run has curves."""
     results = {metric for metric in metrics if metric.startswith(_RESULT_PREFIX) or metric == _LIGHTNING_RESULT}
     return results if len(results) < len(metrics) else set()
 

@@ -1,6 +1,6 @@
-"""Imports `trainer_state.json` of Hugging Face's `Trainer` from its output folder and from each `checkpoint-*` folder.
+"""Imports the files `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Only the latest state of a run is read, because each state contains the complete earlier history. Trainer saves its arguments
+Only the latest file of a run is read, because each contains the complete history until then. Trainer saves its arguments
 only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
@@ -125,7 +125,7 @@ def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the objective's tags. Its metric is named in the arguments, or is the only metric with the value `best_metric`."""
+    """Return the objective's tags. The objective is named in the arguments, or is the only metric with the value `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}

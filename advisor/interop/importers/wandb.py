@@ -30,7 +30,7 @@ _FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
 _FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_BEFORE_RUN = 20
-"""Maximum number of records to read until the one that names the run."""
+"""Maximum number of records to search for the record that names the run."""
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -62,7 +62,7 @@ def find_runs(source: str | Path) -> RunList:
 
 
 def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a run that has records. Each start and each resumption of the run has its own record file."""
+    """Return a run that has records. Each start and each resumption of the run wrote a separate record file."""
     project, name = _project_and_name(paths[0])
     beside = [path.parent / "files" / name for path in paths for name in (_CONFIG_FILE, _SUMMARY_FILE)]
     return SourceRun(
@@ -197,7 +197,7 @@ def _add_history(history: Any, reading: _RunReading, where: str) -> None:
 
 
 def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the records of a .wandb file. If the last one is incomplete, add a note: the file is growing, or it is damaged."""
+    """Yield the records of a .wandb file. If the last record is incomplete, add a note that the file is truncated or damaged."""
     protocol = extras.load_library(_PROTOCOL_MODULE, "wandb")
     end = 0
     for end, content in _record_bytes(path):
@@ -216,7 +216,7 @@ def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (end position in bytes, content) of each record of a .wandb file.
 
     The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The type states
-    whether the chunk is the first, a middle or the last part of a record, or the whole record.
+    whether the chunk is a whole record, or the first, a middle or the last part of a record.
     """
     try:
         with path.open("rb") as file:

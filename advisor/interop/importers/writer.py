@@ -61,7 +61,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _find_experiment(self, name: str) -> Any:
-        """Return MLflow's experiment, also a deleted one; None if it never existed."""
+        """Return MLflow's experiment, even if it was deleted; None if it never existed."""
 
     @abstractmethod
     def _create_experiment(self, name: str, tags: Mapping[str, str]) -> Any:

@@ -9,7 +9,7 @@ from advisor.planning.blocks.model import Trained
 
 
 def settings(trials: Sequence[Trained]) -> list[list[Trained]]:
-    """Return the trials of each setting that is a candidate. Another length or schedule of training is another setting."""
+    """Return the trials of each candidate setting. Another length or schedule of training is another setting."""
     groups: list[list[Trained]] = []
     for trial in (t for t in trials if t.probe is None):
         same = next((g for g in groups if _key(g[0]) == _key(trial)), None)
@@ -30,12 +30,12 @@ def mean(trials: Sequence[Trained]) -> float:
 
 
 def leading(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
-    """Return the trials of the setting with the best mean; of equal ones the last, which the sampler drew from more knowledge."""
+    """Return the trials of the setting with the best mean; of equal settings the last, for which the sampler knew most."""
     return min(reversed(groups), key=mean)
 
 
 def best(trials: Sequence[Trained]) -> Sequence[Trained]:
-    """Return the trials of the best setting. If settings were repeated, only these count: one run proves little."""
+    """Return the trials of the best setting. If settings were repeated, only repeated settings count: one run proves little."""
     groups = settings(trials)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean(g))]
     return leading(repeated or groups)

@@ -28,16 +28,16 @@ class Trained:
     setting: Mapping[str, Value]
     """The hyperparameters that the trial was given."""
     params: Mapping[str, Value]
-    """The hyperparameters that it logged; a training may round what it is given."""
+    """The hyperparameters that the trial logged; a training may round the given values."""
     cost: float
     """Best value of the objective, negated if higher is better; NaN if the trial failed."""
     steps: int
     """Planned steps."""
     schedule: Mapping[str, Value] = field(default_factory=dict)
     probe: str | None = None
-    """Kind of the special study that it belongs to; its trials are no candidates."""
+    """Kind of the special study that the trial belongs to; trials of special studies are no candidates."""
     paid: int | None = None
-    """Steps that count towards the budget, if it was stopped early; None: all planned steps."""
+    """Steps that count towards the budget if the trial was stopped early; None if all planned steps count."""
 
     @property
     def failed(self) -> bool:
@@ -61,14 +61,14 @@ class Block:
 
 
 class Analyst(Protocol):
-    """The analysis, and what the training supports."""
+    """Interface of the analysis, which also knows what the training supports."""
 
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
         """Return the first study that the analysis of these trials of a study plans; None without one.
 
-        prepare: makes a study of the plan one of this search, before its effects are predicted.
+        prepare: adapts a planned study to this search, before the effects of the study are predicted.
         """
 
     def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:

@@ -38,11 +38,11 @@ BLOCKS = 12
 FIRST_BLOCKS = 3
 """Number of blocks before the first decision: fewer trials tell the rules too little."""
 MIN_GROWTH = 1.25
-"""Minimum growth of the number of trials before a space that was not changed is analysed again: a test gains little by less."""
+"""Minimum growth factor of the number of trials before an unchanged space is analysed again: fewer new trials add little power."""
 REPEATS = 4
 """Maximum number of trials at the end that repeat the leading setting; at most a ninth of all trials of the present length."""
 MAX_SHARE = 3
-"""A special study is only begun if it leaves trials for its result: it may take one part in this many of what is left."""
+"""A special study may take at most 1 / `MAX_SHARE` of the remaining steps, so that trials remain to use its result."""
 MAX_POINTS = 500
 """Maximum number of points of a sequence that are tried to find unexplored ones."""
 
@@ -90,7 +90,7 @@ class _State:
     search: Search
     blocks: tuple[Block, ...]
 
-    # --- what the blocks so far amount to ---------------------------------------------------------------------------------------
+    # --- the state after the blocks so far --------------------------------------------------------------------------------------
 
     @cached_property
     def done(self) -> list[Trained]:
@@ -111,7 +111,7 @@ class _State:
 
     @property
     def _space_seed(self) -> int:
-        """Seed of the present space: that of the block that brought it."""
+        """Seed of the present space: that of the block that introduced it."""
         last = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
         if not self.blocks or self.blocks[last].spec.sampler.kind != "adaptive":
             return self.blocks[last].spec.sampler.seed if self.blocks else self.search.seed
@@ -119,7 +119,7 @@ class _State:
 
     @cached_property
     def left(self) -> int:
-        """Training steps that are left."""
+        """Training steps that are left in the budget."""
         spent = sum(t.steps if t.paid is None else t.paid for t in self.done)
         return self.search.trials * steps_of(self.search.start) - spent
 
@@ -139,7 +139,7 @@ class _State:
         return sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
 
     @cached_property
-    def looked(self) -> int:
+    def analysed_trials(self) -> int:
         """Number of trials at the last analysis that changed nothing; 0 if the space was changed after it."""
         if not self.blocks:
             return 0
@@ -147,19 +147,19 @@ class _State:
         if last.changes_space:
             return 0
         was_probe = bool(before.blocks) and before.blocks[-1].kind == "probe"
-        analysed = last.kind == "probe" or (last.kind == "adaptive" and not was_probe and before.due)
-        return len(before.done) if analysed else before.looked
+        analysed = last.kind == "probe" or (last.kind == "adaptive" and not was_probe and before.is_due)
+        return len(before.done) if analysed else before.analysed_trials
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether there are enough new trials for an analysis."""
-        return bool(within(self.space, self.done)) and len(self.done) >= MIN_GROWTH * self.looked
+        return bool(within(self.space, self.done)) and len(self.done) >= MIN_GROWTH * self.analysed_trials
 
     # --- decisions --------------------------------------------------------------------------------------------------------------
 
     def decide(self) -> Block | None:
         """Return a block of the study that the analysis plans; without enough new trials for an analysis, an adaptive block."""
-        if not self.due:
+        if not self.is_due:
             return self.adaptive(self.space)
         planned = self._planned(self.space, within(self.space, self.done))
         if planned is None or planned.probe is None:
@@ -170,7 +170,7 @@ class _State:
         return Block("probe", planned)
 
     def _answered(self, probe: StudySpec) -> bool:
-        """Return whether a special study asked the same before, with numbers that differ by less than a factor of 2."""
+        """Return whether a special study asked the same question before, with numbers that differ by less than a factor of 2."""
         before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
         now = probe.starts_from or {}
         return any(
@@ -179,7 +179,7 @@ class _State:
         )
 
     def after_probe(self) -> Block | None:
-        """Return a block of the study that the last special study leads to; of its baseline if it leads to none."""
+        """Return a block of the study that the last special study leads to; a block of its baseline if it leads to no study."""
         probe = self.blocks[-1]
         following = self._planned(probe.spec, probe.trained) if probe.trained else None
         return self._adopt(_baseline(probe.spec) if following is None or following.probe is not None else following)
@@ -187,7 +187,7 @@ class _State:
     def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
         """Return the first study that the analysis plans, as one of this search; None without one.
 
-        Its predictions are for the trials of its block, if it gets one.
+        Its predictions concern the trials of its block, if the study gets a block.
         """
         sampler = Sampler(seed=self.search.seed + len(self.done))
 
@@ -207,7 +207,7 @@ class _State:
 
     def _changing(self, planned: StudySpec) -> Block | None:
         """Return a block of the planned study; None if the space stays, or the budget does not suffice for another length."""
-        if not self._worth(planned):
+        if not self._is_worthwhile(planned):
             return None
         spec = hull(self.space, planned)
         if same_space(spec, self.space):
@@ -218,20 +218,22 @@ class _State:
             block = self._extend(spec, self.search.block)
         return block or self.adaptive(spec, kind="extend")
 
-    def _worth(self, spec: StudySpec) -> bool:
-        """Return whether the study searches; another length of training must leave one more block and the repeats."""
+    def _is_worthwhile(self, spec: StudySpec) -> bool:
+        """Return whether the study searches and, if it has another length of training, leaves steps for one more block and the
+        repeats.
+        """
         longer = not trains_alike(spec, self.space)
         return bool(spec.searched) and (not longer or (FIRST_BLOCKS + 1) * self.search.block <= self._affordable(spec))
 
     # --- blocks -----------------------------------------------------------------------------------------------------------------
 
     def explore(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most this many quasi-random trials of a space; None if the budget holds none."""
+        """Return at most `count` quasi-random trials of a space; None if the budget has no steps left for a trial."""
         count = min(count, self.left // steps_of(spec))
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extend(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most this many trials from the part of a space that the present one lacks; None if there is none."""
+        """Return at most `count` trials from the part of a space that the present space lacks; None if there is no such part."""
         count = min(count, self._affordable(spec))
         points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))

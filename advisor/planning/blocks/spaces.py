@@ -17,7 +17,7 @@ def steps_of(spec: StudySpec) -> int:
 
 
 def hull(before: StudySpec, after: StudySpec) -> StudySpec:
-    """Return the later study with ranges and choices that contain the earlier ones: the sampler knows what is bad.
+    """Return the later study with ranges and choices that contain the earlier ones: the sampler knows where results are bad.
 
     A hyperparameter that the later study fixes stays fixed.
     """
@@ -42,7 +42,7 @@ def same_space(spec: StudySpec, other: StudySpec) -> bool:
 
 
 def changed(before: StudySpec, after: StudySpec) -> list[str]:
-    """Return the hyperparameters that the later study searches and the earlier one does not, or within other ends or choices."""
+    """Return the hyperparameters that only the later study searches, or that it searches with other ends or choices."""
     old, new = _domains(before), _domains(after)
     return [name for name in new if new[name] != old.get(name)]
 
@@ -68,7 +68,9 @@ def within(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
 
 
 def covers(before: StudySpec, spec: StudySpec, params: Mapping[str, Value]) -> bool:
-    """Return whether an earlier space contains a trial of the study; False if it lacks a hyperparameter that the study searches."""
+    """Return whether an earlier space contains a trial of the study; False if that space lacks a hyperparameter that the study
+    searches.
+    """
     return spec.searched.keys() <= before.parameters.keys() and _lies_in(before, spec.completed(params))
 
 

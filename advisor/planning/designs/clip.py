@@ -11,8 +11,8 @@ norms, `norms` (the number of these norms), `threshold` (the current clipping th
 two thirds of the 90th percentile; its high end is as far above the 90th percentile on the log scale. If gradients are already
 clipped, smaller thresholds are tried. Clipping more than half of all updates amounts to a lower learning rate, so the low end
 is never chosen below the median norm. A threshold that clipped most updates made each of them about as long as the learning rate
-times the threshold. If it is raised, the range of the learning rate moves down, so that updates stay as long, with a decade of
-room above, because the length of updates then shrinks with the gradients.
+times the threshold. If the threshold is raised, the range of the learning rate moves down, so that updates keep their length, with
+a decade of room above, because the length of updates then shrinks with the gradients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REACH_BELOW_THRESHOLD = 3.0
 """Ratio of each end of the range to its middle, if the range lies below the current threshold."""
 
 ROOM = 10.0
-"""Ratio of the new range's high end to the learning rate whose updates are as long as the longest before."""
+"""Ratio of the new range's high end to the learning rate whose updates are as long as the longest previous updates."""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:

@@ -2,14 +2,14 @@
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, whether the
-best trial, which is close to the end of a range, would improve beyond it, or which of the values is best that the study compares.
+*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, whether
+results improve beyond the end of a range near which the best trial lies, or which of the compared values is best.
 Repeating the best trial instead would measure a setting that may soon be replaced; an adaptive search would not try all compared
 values equally often.
 
 *What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but
-at most doubling their number, or `RATE_TRIALS` in total if they are fewer. The existing trials count as its data. The notes state
-the effect that would be found.
+at most doubling their number, or `RATE_TRIALS` in total if they are fewer. The existing trials count as data of this study. The
+notes state the effect that would be found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import trimmed
 from advisor.planning import price
-from advisor.planning.designs.exploit import inside
+from advisor.planning.designs.exploit import best_lies_inside
 from advisor.planning.states import Evidence, trials_needed
 
 ADD_TRIALS = "Add trials"
@@ -41,7 +41,7 @@ def explore(
         or not study.ranked()
     ):
         return None
-    trials = missing(study, base, evidence, _may_improve_beyond(study, verdicts, rules))
+    trials = missing_trials(study, base, evidence, _may_improve_beyond(study, verdicts, rules))
     if trials <= 0:
         return None
     trials = max(trials, *(len(p.options) for p in base.searched.values()))
@@ -51,25 +51,27 @@ def explore(
 
 
 def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
-    """Return the goal of a study with more trials of the same space, or of one that is smaller in the `narrowed` ranges."""
+    """Return the goal of a study with more trials of the same space, or of a study that narrows the ranges in `narrowed`."""
     names = list(narrowed or spec.searched)
     said = [f"{n} {trimmed(p.low)} to {trimmed(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
     shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{ADD_TRIALS}: {spec.trials:,} {'with' if said else 'of'} {shown}"
 
 
-def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
-    """Return the number of trials that would tell, at most as many as were tried; 0 if enough of them have a result."""
+def missing_trials(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
+    """Return the number of further trials that would answer the question, at most as many as were tried; 0 if no more are
+    needed.
+    """
     searched, tried, results = len(base.searched), len(settings.read(study)), settings.read(study).successes
     needed = 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
         needed = trials_needed(evidence.effect, searched)
-    if asks(study, base):
+    if still_compares(study, base):
         needed = max(needed, trials_needed("cannot be told", searched))
     return min(max(needed - results, 0), max(int(study.ended.sum()), RATE_TRIALS - tried))
 
 
-def asks(study: Study, spec: StudySpec) -> bool:
+def still_compares(study: Study, spec: StudySpec) -> bool:
     """Return whether the study still compares the values of a hyperparameter, as its file declares."""
     return any(p.role == "scientific" and name not in study.inferred for name, p in spec.searched.items())
 
@@ -77,4 +79,4 @@ def asks(study: Study, spec: StudySpec) -> bool:
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
     """Return whether the best trial is close to an end that can be moved, and a rule checks if results improve towards it."""
     edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
-    return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not inside(study)
+    return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not best_lies_inside(study)

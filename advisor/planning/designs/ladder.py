@@ -2,12 +2,14 @@
 
 Playbook: "How should Adam's hyperparameters be tuned?": the number of trials decides how many hyperparameters are tuned.
 
-*When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: 12 trials of six.
+*When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: for example, 12 trials of
+six.
 
 *What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
-matter most, if an effect was found. With fewer trials than tune a learning rate alone, only learning rates are searched. The others
-are fixed at the best trial's values, which were good together; medians of several good trials were never tried together. The final
-adaptive search opens them again. The notes state the effect that would be found, and the alternative of searching all of them.
+matter most, if an effect was found. With fewer trials than are needed to tune a learning rate, only learning rates are searched.
+The others are fixed at the best trial's values, which were good together; medians of several good trials were never tried together.
+The final adaptive search opens them again. The notes state the effect that would be found, and the alternative of searching all of
+them.
 """
 
 from __future__ import annotations
@@ -33,12 +35,17 @@ MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
 DECADE = 10.0
 """Maximum ratio between the best learning rate and the ends of its range in a search of the rate alone."""
+UNPRUNED = (
+    "Train these trials to their end, without pruning: early results selected the complete trials so far, so the best settings at "
+    "full length may be among those that were pruned."
+)
+"""Note for the trials that follow a study whose complete trials were selected by early results."""
 CLEAR = 0.2
 """Minimum importance that decides which hyperparameter to keep; less is hardly told from noise with so few trials. Our choice."""
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at.
+    """Return the study of fewer hyperparameters; None if there are enough trials for all, or no values at which to fix the others.
 
     keep: hyperparameters that stay in any case.
     """
@@ -56,6 +63,7 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
+        *([UNPRUNED] if settings.selected_early(study) else []),
         price.power_of(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
@@ -72,7 +80,7 @@ def enough(trials: int, spec: StudySpec) -> bool:
 def narrowed(
     study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = (), least: int = MIN_SEARCHED
 ) -> StudySpec | None:
-    """Return the study with only as many hyperparameters as `trials` show, at least `least`; None if there is none to fix.
+    """Return the study with only as many hyperparameters as `trials` show, at least `least`; None if none would be fixed.
 
     why: the reason to fix the others. keep: hyperparameters that stay in any case.
     """
@@ -105,9 +113,9 @@ def _has_one_usable_value(study: Study, name: str) -> bool:
 def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with learning rates that end between the highest usable one and those that diverged.
 
-    They end at most a decade above the highest usable one, half a decade if a lower one is best, and begin a factor of 3 below the
-    best if that lies at their low end. So few failures do not prove that the rate is too high, but the few trials of the study tell
-    more below.
+    The range ends at most a decade above the highest usable rate, or half a decade if a lower rate is best. It begins a factor of 3
+    below the best rate if that rate lies at the low end. A few failures do not prove that a rate is too high, but the study's few
+    trials show more below it.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
@@ -130,18 +138,19 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
-    """Return the study with learning rates that reach half a decade beyond the best one, if no trial was made beyond it.
+    """Return the study with learning rates that reach half a decade beyond the best rate, if no trial had a rate beyond it.
 
-    With so few trials, no rule can tell if results improve there. On a side with other trials, they reach at most a decade. keep:
-    hyperparameters whose ranges findings changed; they stay.
+    With so few trials, no rule can tell if results improve there. On a side with other trials, the range reaches at most a
+    decade, unless early results selected the complete trials. keep: hyperparameters whose ranges findings changed; they stay.
     """
+    reach = math.inf if settings.selected_early(study) else DECADE
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
         tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
         if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
             continue
         least, most = old.reach
-        near = significant(best / DECADE, 2), significant(best * DECADE, 2)
+        near = significant(best / reach, 2), significant(best * reach, 2)
         low = (
             min(old.low, max(significant(best / HALF_DECADE, 2), least))
             if best <= min(tried)

@@ -70,8 +70,8 @@ def _new_parameter(rung: Rung, fixed: Parameter, why: str) -> Parameter:
 def _factors(rung: Rung, new: Parameter, now: float, within: float) -> tuple[float, float]:
     """Return the ratios of the new range's ends to the best rate: at least half a decade.
 
-    With momentum m, a step is as long as one at the rate / (1 - m) without, so the best rate changes with 1 - m. The best rate is
-    known to within the factor `within`, so it may lie half of this factor, on the log scale, to each side.
+    With momentum m, a step is as long as a step without momentum at rate / (1 - m), so the best rate changes with 1 - m. The best
+    rate is known to within the factor `within`, so it may lie half of this factor, on the log scale, to each side.
     """
     if rung.name != "momentum" or new.low is None or new.high is None:
         return 1 / HALF_DECADE, HALF_DECADE

@@ -8,7 +8,7 @@ Adam's, so no common range is fair to both.
 
 *What.* One study per optimizer with an equal share of the trials, but at least five. Each tunes the hyperparameters that its ladder
 (`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
-searched range is lower, as in fine-tuning; the trials of this optimizer then narrow it, if they are at least `MIN_OWN`.
+searched range is lower, as in fine-tuning; at least `MIN_OWN` trials of this optimizer then narrow it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
 from advisor.planning.designs.one_each import one_each
 from advisor.planning.draft import Part
 
-GOAL = "Tune each optimizer in a study of its own"
+GOAL = "Tune each optimizer in a separate study"
 MIN_OWN = 6
 """Minimum number of trials of an optimizer with a result to narrow the usual range of its learning rate. Our choice."""
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
 
 def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
-    """Return the study before `divided` divides it."""
+    """Return the study before `divide_by_optimizer` divides it."""
     return base.model_copy(update={"goal": GOAL})
 
 
-def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
-    """Return the studies, with the first one divided that searches several optimizers with one learning rate.
+def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
+    """Return the studies, with the first study that searches several optimizers with one learning rate divided by optimizer.
 
-    Studies after it are left out, because they stand on a common range.
+    Later studies are left out, because they are based on a common range.
     """
     for i, spec in enumerate(specs):
         shared = optimizers.shared_rate(spec)
@@ -57,7 +57,8 @@ def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
 def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[Part]:
     """Return both ends of the learning rate if the study `own` of one optimizer keeps its usual range.
 
-    whole: the studies before `divided` divides them. The trials at hand narrow the range if enough of them had this optimizer.
+    whole: the studies before `divide_by_optimizer` divides them. The trials at hand narrow the range if enough of them had this
+    optimizer.
     """
     shared = next(filter(None, map(optimizers.shared_rate, whole)), None)
     if shared is None or shared[0] not in own.parameters:
@@ -105,7 +106,9 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
     spec = spec.model_copy(update={"trials": trials})
     lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
     studies = one_each(spec, chooser, limit=len(options))
-    made = [(_own(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)]
+    made = [
+        (_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)
+    ]
     return [
         own.model_copy(update={"study": _name(spec.study, names[value]), "goal": _goal(own, value, options)})
         for own, value in made
@@ -116,10 +119,10 @@ def _goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
     """Return the goal of the study of one optimizer, which names those whose studies follow."""
     later = options[options.index(value) + 1 :]
     then = f"; then {listed(map(str, later))}" if later else ""
-    return f"Tune {value} in a study of its own: {', '.join(spec.searched)}{then}"
+    return f"Tune {value} in a separate study: {', '.join(spec.searched)}{then}"
 
 
-def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
+def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
     """Return the study of one optimizer with its own hyperparameters.
 
     lowest: low end of the least usual range of rates.

@@ -6,8 +6,8 @@ step.
 *When.* Trials fail just above the best learning rate, and losses were logged too rarely to show whether training is unstable at
 the start. Some models diverge early, recover and then train slowly.
 
-*What.* One trial with the best trial's setting except for the learning rate. The rule on early instability analyses it. If it is
-unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows.
+*What.* One trial with the best trial's setting except for the learning rate. The rule on early instability analyses it. If the
+trial is unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 *When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
 
 *What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
-result was best in the first half of the training, a trial takes twice the steps to there, so that the sweep shows at which rates
-results become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below. Everything
-else is fixed. Several learning rates (of a generator and a discriminator, for example) keep their ratio. Without a known learning
-rate, the setting is repeated, and a note asks to log the learning rate.
+result was best in the first half of the training, a trial takes twice the steps up to that point, so that the sweep shows at which
+rates results become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below.
+Everything else is fixed, and a warmup in steps is shortened with the training. Several learning rates (of a generator and a
+discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a note asks to log the
+learning rate.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from advisor.stats.curve import HUGE
 DECADE = 10.0
 """Ratio of the ends of the range to the learning rate that was used."""
 MIN_STEPS = 500
-"""Minimum length of a trial in optimizer steps, but at most a fifth of the training: a tenth of a short one shows too little."""
+"""Minimum length of a trial in optimizer steps, but at most a fifth of the training: a tenth of a short training shows too
+little.
+"""
 EVALUATIONS = 20
-"""Number of evaluations of a trial; enough to see divergence and the order of the learning rates."""
+"""Number of evaluations of a trial; enough to see divergence and to rank the learning rates."""
 LOG_RATE = (
     "Log the learning rate as a parameter (for example mlflow.log_param('learning_rate', rate)); then the next study can sweep it, "
     "which is the first thing to tune."
@@ -112,11 +115,22 @@ def _shorter(spec: StudySpec, study: Study) -> StudySpec:
     else:
         why = "a tenth of the length"
     spec = spec.model_copy(update={"max_train_steps": length})
-    spec = SetField(field="max_train_steps", value=steps, why=why).apply(spec)
+    spec = _with_shorter_warmup(SetField(field="max_train_steps", value=steps, why=why).apply(spec), length)
     final = spec.final_train_steps or length
     return spec.model_copy(
         update={"evaluate_every": max(steps // EVALUATIONS, 1), "final_train_steps": final if final > steps else None}
     )
+
+
+def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
+    """Return the study with a warmup that is fixed in steps scaled with the steps, which were `length`."""
+    for name, parameter in spec.parameters.items():
+        warmup = parameter.value
+        if "warmup" in name.lower() and isinstance(warmup, int) and not isinstance(warmup, bool) and warmup > 1:
+            scaled = max(round(warmup * (spec.max_train_steps or length) / length), 1)
+            why = f"scaled with max_train_steps, which was {length:,}"
+            spec = spec.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
+    return spec
 
 
 def _early_best(study: Study, length: int) -> float:

@@ -6,7 +6,7 @@ Playbook: "Deciding how long to train when training is compute-bound".
 steps (`final_train_steps`). Also if nothing is left to change in a study of short runs.
 
 *What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the best two or three
-settings for the final length: their order may change, so one is too few, and untested values are not worth a long run. Together
+settings for the final length: their ranking may change, so one is too few, and untested values are not worth a long run. Together
 they take at most as many steps as the previous round. If one long run costs more than the previous round, round 2 has a single run
 and a note about its cost. So that runs do not end with many tiny steps, a linear decay keeps its length after a longer constant
 part; a cosine is stretched. If the schedule is unknown or constant, the rate decays linearly over as many steps as a short run.
@@ -27,7 +27,7 @@ SHORT = 0.1
 """Length of the short runs as a share of the final length."""
 MAX_LONG_RUNS = 3
 ALIKE = 0.02
-"""Maximum distance of two values, as a share of the range on its scale, at which they are no different settings. Our choice."""
+"""Maximum distance of two values, as a share of the range on its scale, at which they count as equal. Our choice."""
 ASK = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )

@@ -3,14 +3,14 @@
 Playbook: "Learning rate warmup".
 
 *When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers:
-`unstable_learning_rate` (the lowest that failed; if it is below the best rate, that one counts instead) and `times` (the multiple
+`unstable_learning_rate` (the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple
 of it at which training should become stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
 
 *What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The rate
 rises linearly from 0 over `warmup_steps` and then stays constant for twice as long. `warmup_steps` takes four log-spaced values
-from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. Its own rule analyses the
-result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if the warmup exceeds 5 % of
-them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
+from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A separate rule analyses
+the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if the warmup exceeds 5 %
+of them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ RECIPES = ("sft", "lora", "dpo", "grpo", "pretrain")
 TOKEN_RECIPES = ("sft", "lora", "pretrain")
 """Recipes whose length can be given in training tokens. DPO counts pairs, and GRPO writes its own completions."""
 BATCH_TOKENS = 65_536
-"""Tokens in a batch of fine-tuning if the user names none: 32 sequences of 2,048 tokens."""
+"""Default number of tokens in a batch of fine-tuning: 32 sequences of 2,048 tokens."""
 MIN_STEPS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
 _FOLDER = Path(__file__).parent
@@ -79,7 +79,7 @@ def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
 
 
 def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
-    """Return the study with as many steps as the tokens last, and a note on how they were counted."""
+    """Return the study with its steps limited to what the tokens allow, and a note on how the tokens were counted."""
     steps = math.ceil(tokens / batch_tokens)
     if steps < MIN_STEPS:
         raise AdvisorError(
@@ -95,7 +95,7 @@ def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
 
 
 def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
-    """Return the study of pre-training with rates around the predicted one and a batch as predicted."""
+    """Return the study of pre-training with learning rates around the predicted rate, and with the predicted batch."""
     size = wish.model_parameters
     if size is None:
         raise AdvisorError(
@@ -147,7 +147,9 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
 
 
 def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:
-    """Return the study with this number of trials; another number than that of its settings draws them from the space."""
+    """Return the study with this number of trials; if this is not the number of its settings, the trials are drawn from the
+    space.
+    """
     if trials is None or trials == spec.trials:
         return spec
     return spec.model_copy(update={"trials": trials, "settings": ()})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 TOKENS_PER_PARAMETER = 20
-"""Training tokens per parameter if the user names none; Hoffmann et al. 2022, arXiv:2203.15556."""
+"""Default number of training tokens per parameter; Hoffmann et al. 2022, arXiv:2203.15556."""
 
 
 def learning_rate(parameters: float, tokens: float) -> float:

@@ -1,7 +1,7 @@
 """Draws trials based on earlier results: Bayesian optimisation with a Gaussian process, the playbook's choice to exploit.
 
 Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and its earlier trials, so any launcher can
-compute it at any time. Trials outside the present space inform the model as well: after a range was moved, nothing is forgotten.
+compute it at any time. Trials outside the present space inform the model as well: no result is lost when a range moves.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from advisor.stats.widening import widen
 MIN_RESULTS = 10
 """Minimum number of trials with a result for adaptive suggestions; with fewer, the Halton sequence is continued."""
 EDGE = 0.1
-"""Share of a range, on its own scale, that counts as its end."""
+"""Share of a range, on its scale, that counts as its end."""
 STEP = 0.5
-"""Part of its width by which a range grows at once."""
+"""Share of its width by which a range grows in one step."""
 _UNIFORM = 1000
 """Number of candidates that are spread over the whole space."""
 _NEAR = 60

@@ -41,8 +41,8 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
         )
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
-            "an adaptive sampler draws each trial from the results so far: `advisor run` draws them as it goes along, and "
-            "advisor.planning.sampling.adaptive.suggest does for results of your own"
+            "an adaptive sampler draws each trial from the results so far: use `advisor run`, or call "
+            "advisor.planning.sampling.adaptive.suggest with your results"
         )
     if spec.settings:
         return islice((_stated(spec, setting) for setting in cycle(spec.settings)), skip, skip + count)

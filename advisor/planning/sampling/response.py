@@ -60,7 +60,7 @@ class Axes:
         return self._rounded(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
 
     def near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
-        """Return `count` random points of the space near each of these points; each differs from it in some of the axes."""
+        """Return `count` random points of the space near each of these points; each new point differs in some of the axes."""
         base = np.repeat(points, count, axis=0)
         moves = rng.random(base.shape) < 0.5
         moves[np.arange(len(base)), rng.integers(len(self.names), size=len(base))] = True
@@ -89,7 +89,7 @@ class Axes:
         count: int,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Return `count` points near each of these points, with one hyperparameter beyond its range in the wider one."""
+        """Return `count` points near each of these points, with one hyperparameter beyond its range, but within its wider range."""
         out = self.near(points, count, _BEYOND_SCALE, rng)
         low, high = self.spec.parameters[name].to_unit(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)

@@ -42,7 +42,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
         PlotGroup(
             "Best trial for each value (isolation plots)",
             tuple(isolation_figure(report, s) for s in figures.isolations[:MAX_AXES]),
-            note="The best of the trials with each value: the more trials it has, the more this shows the effect of the value.",
+            note="The best trial with each value. The more trials a value has, the better its best trial shows the value's effect.",
         ),
         PlotGroup("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
         PlotGroup("All trials in parallel coordinates", (parallel,) if parallel else ()),

@@ -26,7 +26,7 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import objective_limits
 
 MAX_AXES = 24
-"""Maximum number of hyperparameters with a plot of their own. A finding's plot reuses the axes and dots of that plot."""
+"""Maximum number of hyperparameters with a separate plot. A finding's plot reuses the axes and dots of that plot."""
 
 MAX_DOTS = 1500
 """Maximum number of dots in one figure. If a study has more trials, dots that others cover are left out."""
@@ -99,7 +99,7 @@ def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False
 
 
 def _shared_id(report: ReportData, name: str) -> str | None:
-    """Return the id prefix of the shared axes and dots; None if the hyperparameter has no plot of its own."""
+    """Return the id prefix of the shared axes and dots; None if the hyperparameter has no separate plot."""
     names = list(report.spec.searched)[:MAX_AXES]
     return f"axis-{names.index(name)}" if name in names else None
 
@@ -208,7 +208,7 @@ def _indices_text(placed: Sequence[_PlacedTrial]) -> str:
 def _drop_covered_dots(
     placed: Sequence[_PlacedTrial], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_PlacedTrial]:
-    """Return at most MAX_DOTS trials: the trial `keep`, and the best trial in each cell of a grid that is fine enough for that."""
+    """Return at most MAX_DOTS trials: the trial `keep`, and the best trial in each cell of a sufficiently fine grid."""
     if len(placed) <= MAX_DOTS:
         return list(placed)
     sign = 1 if minimize else -1

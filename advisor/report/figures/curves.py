@@ -17,7 +17,7 @@ from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.svg import RIGHT_EDGE, TOP_MARGIN, Figure, Frame, Key, px_text, text_width
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import CurveSet, TrialCurve
-from advisor.report.plot_data.scale import Limits, Scale, curve_limits, widened_if_near
+from advisor.report.plot_data.scale import Limits, Scale, curve_axis_limits, widened_if_near
 
 MAX_COLOURS = 5
 """Maximum number of colours that a reader can tell apart. Further curves reuse a colour with a dashed line."""
@@ -106,7 +106,9 @@ def _draw_figure(
     steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady = [values[len(values) // 4 :] for values in steady]
-    limits = widened_if_near(curve_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines])
+    limits = widened_if_near(
+        curve_axis_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines]
+    )
     frame = Frame()
     frame.fit_y(limits)
     frame.x = _step_scale([d.curve for d in drawn], group[0][0].scale, frame.left)

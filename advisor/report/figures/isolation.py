@@ -113,10 +113,13 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
     results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
-    failed = [s.label for s, v in medians if v is None]
+    failed = [s for s, v in medians if v is None]
     if not results:
         return say("Hardly any trial has a result, whatever its {name}.", name=name)
-    failing = say(" Most draws at {label} fail.", label=Name(failed[0])) if failed else ""
+    failing: Message | str = ""
+    if failed:
+        whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
+        failing = say(f" {whole}", label=Name(failed[0].label))
     if len(results) == 1:
         only = Name(results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)

@@ -26,7 +26,7 @@ MAX_LINES = 300
 If there are more trials, the best tenth gets 1/8 of the lines, failed trials 1/4 and the others 1/2, evenly by rank.
 """
 BEST_SHARE = 0.1
-"""Best trials that are drawn as such, as a share of the trials with a result."""
+"""Share of the trials with a result that are highlighted as the best ones."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
@@ -64,7 +64,8 @@ def parallel_figure(report: ReportData) -> Figure | None:
     frame.parts += above
     notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly by rank."] if shown < total else []
     if len(report.spec.searched) > len(names):
-        notes.append(f"The {len(names)} most important of {len(report.spec.searched)} hyperparameters are drawn.")
+        which = f"{len(names)}" if report.figures.importances is None else f"The {len(names)} most important"
+        notes.append(f"{which} of {len(report.spec.searched)} hyperparameters are drawn.")
     legend = [Key("k-pc top", count_best(top)), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
     svg = frame.render("Every trial through its hyperparameters to its result")
@@ -166,21 +167,24 @@ def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Return a caption that names the hyperparameter on which the best trials agree most."""
+    """Return a caption that names the hyperparameter on which the best trials agree most: the fewest trials lie between them."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
         values = [r.params[name] for _, r in best if name in r.params]
         if domain.numeric and len(values) > 2 and domain.low is not None:
+            tried = domain.to_unit([r.params[name] for r in report.figures.trials if name in r.params])
             places = domain.to_unit(values)
-            spans.append((float(np.nanmax(places) - np.nanmin(places)), name, sorted(as_number(v) for v in values)))
+            low, high = float(np.nanmin(places)), float(np.nanmax(places))
+            between = float(np.mean((tried >= low) & (tried <= high)))
+            spans.append((between, high - low, name, sorted(as_number(v) for v in values)))
     trials = count_best(len(best))
     if not spans:
         metric = Name(report.spec.objective.metric)
         return say("Each line is a trial, through its hyperparameters to its {metric}, better upwards.", metric=metric)
-    span, name, numbers = min(spans, key=lambda s: s[:2])
-    if span > 0.5:
-        return say("The {trials} do not agree on any hyperparameter within half of its range.", trials=trials)
+    between, _, name, numbers = min(spans, key=lambda s: s[:3])
+    if between > 0.5:
+        return say("The {trials} agree on no hyperparameter more closely than half of all trials do.", trials=trials)
     return say(
         "The {trials} agree most on {name}: {low} to {high}.",
         trials=trials,

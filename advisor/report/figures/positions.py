@@ -62,7 +62,9 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def position_in_columns(frame: Frame, labels: Sequence[str]) -> Position:
-    """Return a function that positions each choice in its own column. Within a column, trials with adjacent indices are apart."""
+    """Return a function that positions each choice in a separate column. Within a column, trials with adjacent indices are
+    apart.
+    """
     width = frame.column_width(len(labels))
     middle = {label: frame.left + (i + 0.5) * width for i, label in enumerate(labels)}
 

@@ -21,7 +21,7 @@ BEST_TRIALS = 5
 _ROW_HEIGHT = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
 MAX_VALUES = 3
-"""Maximum number of values in a row's text; more are counted."""
+"""Maximum number of values in a row's text; further values are only counted."""
 MAX_ROWS = 12
 
 

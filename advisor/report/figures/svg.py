@@ -19,7 +19,7 @@ TOP_MARGIN, BOTTOM_MARGIN = 22.0, 40.0
 """Height in pixels of the margins above and below the plot area."""
 RIGHT_EDGE = FIGURE_WIDTH - 12.0
 _CHARACTER_WIDTH = 6.1
-"""Estimated width in pixels of one character of a label. It is rather too large, so that labels fit."""
+"""Estimated width in pixels of one character of a label. It is too large on purpose, so that labels fit."""
 
 Ticks = Sequence[tuple[float, str]]
 

@@ -1,4 +1,4 @@
-"""The page's data block: data of the selectable trials for the page's script, which are not in the page's HTML."""
+"""The page's data block: data on the selectable trials that the page's script needs and the page's HTML lacks."""
 
 from __future__ import annotations
 

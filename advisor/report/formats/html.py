@@ -20,7 +20,7 @@ from advisor.report.figures.rounds import rounds_figure
 from advisor.report.formats import view
 from advisor.report.formats.embedded import embedded_data
 from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
-from advisor.report.model import ReportData
+from advisor.report.model import STATUS_LABELS, ReportData
 from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import after_command, before_command, run_command
 from advisor.system import resources
@@ -99,7 +99,7 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: the findings by severity, those not to act on now, then checks without a finding."""
+    """Return (icon, count, label) rows: findings by severity, findings not to act on now, then checks without a finding."""
     rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
         rows.append(("follows", others, "of these for later"))
@@ -147,6 +147,7 @@ def _template_environment() -> jinja2.Environment:
         "number": words.number,
         "prose": _sentence_markup,
         "sentence": as_sentence,
+        "status": STATUS_LABELS.__getitem__,
     }
     return environment
 
@@ -203,7 +204,7 @@ def _cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
 
 
 def _sentence_markup(value: Message | str) -> Markup:
-    """Return the sentence as markup: names and `code` get elements of their own."""
+    """Return the sentence as markup: names and `code` get separate elements."""
     if isinstance(value, Message):
         return Markup(value.render(_item_markup))  # noqa: S704 - each part is escaped
     return _literal_markup(value)
@@ -216,7 +217,7 @@ def _item_markup(part: Item) -> str:
 
 
 def _literal_markup(value: str) -> Markup:
-    """Return our own text as markup: `code` gets an element of its own."""
+    """Return our own text as markup: `code` gets a separate element."""
     parts = re.split(r"`([^`]+)`", _clean_part(value))
     return Markup().join(_code_markup(part) if i % 2 else _unbroken(part) for i, part in enumerate(parts))
 

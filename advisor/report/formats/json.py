@@ -53,11 +53,11 @@ class FindingsFile(BaseModel):
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
     running: tuple[RunningTrial, ...] = ()
-    """The running trials with the guard's verdicts, those to act on first."""
+    """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     """The trials that the guard stopped."""
     hindsight: Hindsight | None = None
-    """Whether stopping early would have been safe in this study; None if its trials have no curves."""
+    """Effects that early stopping would have had in this study; None if its trials have no curves."""
 
 
 def findings_file(report: ReportData) -> FindingsFile:

@@ -56,7 +56,7 @@ class Card:
     can no longer be compared.
     """
     to_do: Message
-    """What to do, as the next study has it."""
+    """The action, with the values of the next study."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
@@ -130,7 +130,7 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
 
 
 def thing_to_do(report: ReportData, finding: Finding) -> Message:
-    """Return what to do about a finding: its action, or the range of the next study if other findings change that one, too."""
+    """Return the action for a finding, or the range in the next study if other findings change this range too."""
     rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not rows or len(rows) != len(finding.changes):
         return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
@@ -138,7 +138,7 @@ def thing_to_do(report: ReportData, finding: Finding) -> Message:
 
 
 def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:
-    """Return the rows of the first next study that differ from what the finding proposes."""
+    """Return the rows of the first next study that differ from the finding's proposal."""
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
     return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
@@ -155,7 +155,7 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
 def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
     """Return the rows of the first next study, each with the reason for the change.
 
-    If several rows in succession have the same reason, only the last one has it.
+    If successive rows have the same reason, only the last row states it.
     """
     if not report.next_studies:
         return ()
@@ -171,11 +171,11 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
-    """Return the cards to act on now, one for each action: that of the headline's finding, `first`, then those of the next study.
+    """Return the cards to act on now, one for each action: the card of `first`, the headline's finding, then the next study's.
 
     Advice that no study can follow comes last, unless it is about a fault of the pipeline, which spoils every study.
-    Deferred findings are left out, and findings whose changes another one of their group makes: the first one whose changes the
-    next study has unaltered, else the cause.
+    Deferred findings are left out. So are findings whose changes another finding of their group makes: the first finding whose
+    changes are unaltered in the next study stays, else the cause.
     """
     now = list({str(c.finding.action): c for c in reversed(made) if c.deferred is None}.values())[::-1]
     names = {c.ident: {row.name for row in c.diff} for c in now}
@@ -293,11 +293,8 @@ def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
 
 def _trial_counts(report: ReportData) -> str:
     counts = report.counts
-    labels = {"complete": "complete", "early_stopped": "stopped early", "pruned": "pruned", "stopped": "cut short"}
-    labels |= {"diverged": "diverged", "not_learned": "learned nothing", "infeasible": "crashed"}
-    labels |= {"no_data": "without data", "running": "running"}
-    parts = [f"{n:,} {label}" for status, label in labels.items() if (n := getattr(counts, status))]
-    return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")
+    parts = counts.in_words()
+    return f"{counts.total:,}" + (f" ({parts})" if parts else "")
 
 
 def _best_step_text(report: ReportData) -> str:
@@ -363,7 +360,7 @@ def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
 def stopper_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
     """Return (way to stop early, share of steps saved, fate of the best result, best trials lost) rows, the guard first.
 
-    Empty if it cannot be told.
+    Empty if the study cannot be replayed.
     """
     found = report.hindsight
     if found is None or found.guard is None:

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.model.space import FloatArray, IntArray, to_scale
 from advisor.model.study import Signal, Study
 from advisor.report.plot_data.model import CompactCurves, CurveSet
-from advisor.report.plot_data.scale import Limits, curve_limits, padded_limits
+from advisor.report.plot_data.scale import Limits, curve_axis_limits, padded_limits
 
 LEVEL_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 """Characters that encode heights, from the bottom to the top of the axis. Neither HTML nor JSON escapes them."""
@@ -17,7 +17,7 @@ EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
 """Characters for a column without a logged value, and for a column without a finite value."""
 
 MAX_CHARACTERS = 24_000
-"""Maximum total characters of a study's curves. It is exceeded if a curve needs more, with MIN_COLUMNS columns."""
+"""Maximum total characters of a study's curves. It is exceeded if the curves need more even with MIN_COLUMNS columns."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
@@ -59,7 +59,7 @@ def _curves_of_metric(study: Study, metric: str, shown: set[int], columns: int, 
     first, last = (int(steps[steps > 0].min(initial=1)) if log else 0), max(int(steps.max()), 1)
     part = np.log(np.maximum(steps, first) / first) / np.log(max(last / first, 2)) if log else steps / last
     column = np.clip((part * columns).astype(np.int64), 0, columns - 1)
-    limits = _curve_limits(study, metric)
+    limits = _axis_limits(study, metric)
     heights = _column_extremes(trials * columns + column, values, limits, (len(study.trials), columns))
     return CompactCurves(
         metric=metric,
@@ -86,14 +86,14 @@ def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, Float
     return trials, steps, values
 
 
-def _curve_limits(study: Study, metric: str) -> Limits:
+def _axis_limits(study: Study, metric: str) -> Limits:
     """Return limits for the trials with a result. They ignore the first quarter of each curve, which would flatten the rest.
 
     If the metric is minimized and its worst values would flatten the best ones, the axis is logarithmic.
     """
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
     steady = [v[len(v) // 4 :] for fine, v in curves if fine]
-    limits = curve_limits(steady, [v for _, v in curves])
+    limits = curve_axis_limits(steady, [v for _, v in curves])
     maximize = study.spec.objective.direction == "maximize"
     if limits.log or (maximize and metric in (study.spec.objective.metric, study.signals.get("train_objective"))):
         return limits

@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 from advisor.model.words import encodable, setting
 from advisor.report.plot_data.model import Isolation, Slice
-from advisor.stats.best_of import chance_of_a_late_part, quantiles_of_best, rank_of_best
+from advisor.stats.best_of import p_of_late_group, quantiles_of_best, rank_of_best
 
 MAX_SLICES = 10
 MIN_SETTINGS_IN_SLICE = 4
@@ -78,13 +78,13 @@ def _p_of_worst(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) 
     """
     sizes = [len(g) for g in groups]
     better = sum(int((_costs(g) < worst).sum()) for g in groups)
-    return chance_of_a_late_part(sizes, [rank_of_best(size, drawn, _MEDIAN) for size in sizes], better)
+    return p_of_late_group(sizes, [rank_of_best(size, drawn, _MEDIAN) for size in sizes], better)
 
 
 def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
     """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
 
-    The data cannot show if one of them or the isolated hyperparameter causes the difference between the two slices.
+    The data cannot show if the isolated hyperparameter or one of these others causes the difference between the two slices.
     """
     found = []
     for other, parameter in study.searched.items():

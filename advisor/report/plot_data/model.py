@@ -22,7 +22,7 @@ class TrialRow(FrozenModel):
     """Whether the trial has a result at full length; False for a pruned trial."""
     params: dict[str, Value]
     best: float | None = None
-    """The trial's best value of the objective, with the objective's own sign; None if no value was finite."""
+    """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     best_step: int | None = None
     last_step: int | None = None
     evaluations: int = 0
@@ -100,7 +100,7 @@ class BestOf(FrozenModel):
 
     @property
     def unit(self) -> str:
-        """Noun for what is counted."""
+        """Noun for the things drawn: `setting` or `trial`."""
         return "setting" if self.repeats else "trial"
 
 
@@ -146,7 +146,7 @@ class Speed(FrozenModel):
     trials: tuple[str, ...]
 
 
-class Needed(FrozenModel):
+class NeededTraining(FrozenModel):
     """Amount of training that one batch size needed to reach the target."""
 
     batch_size: float
@@ -163,8 +163,10 @@ class ToTarget(FrozenModel):
     target: float | None
     """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
-    """Whether each batch size has repeats of one setting, compared by their median. If not, its fastest setting counts."""
-    sizes: tuple[Needed, ...]
+    """Whether each batch size has repeats of one setting, compared by their median. If not, the fastest setting of each batch size
+    counts.
+    """
+    sizes: tuple[NeededTraining, ...]
 
 
 class Importance(FrozenModel):
@@ -176,7 +178,9 @@ class Importance(FrozenModel):
     low: float
     high: float
     p: float | None = None
-    """Probability (p-value) of this strong an interaction of a pair if effects are additive, adjusted for all pairs; else None."""
+    """p-value of a pair's interaction under the hypothesis of additive effects, adjusted for all pairs; None for one
+    hyperparameter.
+    """
 
 
 class Importances(FrozenModel):
@@ -184,7 +188,7 @@ class Importances(FrozenModel):
 
     settings: int
     p: float
-    """Probability (p-value) of so strong a relation by chance, if the results do not depend on the hyperparameters."""
+    """Probability (p-value) of a relation at least this strong if the results do not depend on the hyperparameters."""
     each: tuple[Importance, ...]
     """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[Importance, ...]

@@ -25,7 +25,7 @@ from advisor.report.plot_data.model import (
     Importance,
     Importances,
     JustAbove,
-    Needed,
+    NeededTraining,
     Speed,
     ToTarget,
 )
@@ -42,7 +42,9 @@ MIN_IMPORTANCE = 0.02
 """Minimum importance of a hyperparameter whose interactions are examined, as a share of the variation."""
 MAX_PAIRS = 5
 MAX_INTERACTING = 12
-"""Maximum number of hyperparameters whose pairs are tested, the most important ones. The work grows with its square."""
+"""Maximum number of hyperparameters whose pairs are tested, the most important ones. The work grows with the square of this
+number.
+"""
 
 MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS_PER_SIDE = 40
@@ -98,7 +100,7 @@ def to_target(study: Study) -> ToTarget | None:
         target=study.objective_value(race.target) if math.isfinite(race.target) else None,
         repeats=race.statistic == "median",
         sizes=tuple(
-            Needed(
+            NeededTraining(
                 batch_size=g.size,
                 typical=typical,
                 seconds=g.seconds if g.seconds > 0 else None,

@@ -157,9 +157,9 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     """Return limits for the trials' final values (n,). They always include the best value and exclude outliers on the bad side.
 
     An outlier is over 3 interquartile ranges beyond the bad side's quartile; with fewer than 20 trials, over 10. If the better half
-    of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1 - value. If it is crowded
-    still, the axis leaves out the worst trials. The limits do not exceed the possible values of shares and of quantities that are
-    never negative.
+    of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1 - value. If they are
+    still crowded, the axis leaves out the worst trials. The limits do not exceed the possible values of shares and of quantities
+    that are never negative.
     """
     finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
@@ -208,7 +208,7 @@ def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
 
 
 def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include marked values. They are not widened if the data would look flat."""
+    """Return the limits, widened to include marked values. They are not widened if the data would then look flat."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         span = high - low
@@ -218,7 +218,7 @@ def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
     return Limits(low, high, limits.log)
 
 
-def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
+def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
     """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence.
 
     steady, others: values of each curve (n,). Outliers lie outside the middle 96 % of the values by more than 1.5 times its span

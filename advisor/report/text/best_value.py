@@ -6,10 +6,9 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from advisor.computed.decision.repeats import key_of
 from advisor.model.message import Item, Message, Name, Objective, joined, say
 from advisor.model.prediction import significant
-from advisor.model.space import is_learning_rate
+from advisor.model.space import is_learning_rate, setting_key
 from advisor.model.words import capital, count, number, setting, share, shorten, spelled
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
@@ -18,9 +17,9 @@ from advisor.report.text.study_diff import as_run, same_domain
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
 EARLY = 0.5
-"""Share of the best trial's training before which its best value is worth a sentence."""
+"""Maximum share of the best trial's training up to its best step for a sentence to mention the early best value."""
 MIN_LENGTH = 0.5
-"""Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
+"""Minimum length of the best trial, as a share of the other trials' median length, for their results to be of the same training."""
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -112,7 +111,9 @@ def _failed(report: ReportData) -> str:
     if counts.failed and counts.failed == counts.total:
         parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
-        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result")
+        causes = counts.in_words("diverged", "infeasible", "not_learned")
+        why = f" ({causes})" if causes else ""
+        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result{why}")
     if counts.running:
         parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
     if counts.no_data:
@@ -191,7 +192,7 @@ def _between_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead(report: ReportData) -> float | None:
-    """Return the distance from the best trial to the best one of another setting; None if there is no such trial."""
+    """Return the distance from the best trial to the best trial of another setting; None if there is no such trial."""
     other = _next_setting(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
@@ -200,7 +201,7 @@ def _lead(report: ReportData) -> float | None:
 def _ties(report: ReportData) -> int:
     """Return the number of other settings with the best trial's result; 1 if no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
-    keys = {key_of(t.params) for t in rows if t.best == rows[0].best} - {key_of(rows[0].params)}
+    keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
     return max(len(keys), 1)
 
 
@@ -208,7 +209,7 @@ def _next_setting(report: ReportData) -> TrialRow | None:
     """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
-    return next((t for t in rows[1:] if key_of(t.params) != key_of(rows[0].params)), repeat)
+    return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:

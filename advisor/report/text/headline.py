@@ -15,17 +15,17 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, spelled
 from advisor.planning.designs.explore import ADD_TRIALS
 from advisor.planning.goals import manual_goal
-from advisor.planning.new_scores import NOT_COMPARABLE, asked
+from advisor.planning.new_scores import NOT_COMPARABLE, needs_new_scores
 from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
-from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
+from advisor.report.text.study_diff import ROUNDING, are_alike, as_run, diff_changes, diff_specs
 
-STOP = "Stop searching: measure the best setting on {data}, once, and ship it."
+STOP = "Stop searching: measure the best setting on {data}, once, and deploy it."
 """Headline if a further search is not worth its trials and the best setting was repeated."""
-MENTIONED = 0.2
+MIN_MENTIONED_MOVE = 0.2
 """Minimum move of an end of a range, as a share of the old range, for the headline to mention the hyperparameter."""
-_OPENS = ("Add ", "Tune ")
+_NEW_SEARCH_GOALS = ("Add ", "Tune ")
 """Beginnings of goals of studies that search a further hyperparameter, which no finding asks for."""
 
 
@@ -44,22 +44,24 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
     if report.stop is not None:
         return say("{stop}", stop=STOP.format(data=report.spec.objective.final_data)), report.stop
-    urgent = _urgent(report)
+    urgent = _urgent_causes(report)
     if counts.feasible == 0 and not report.next_studies:
         action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
         return say("No trial produced a usable result."), action
     if report.next_studies:
         spec = report.next_studies[0].spec
-        lead, before = _followed(report, spec), before_study(report)
+        lead, before = _finding_behind(report, spec), before_study(report)
         if before is not None:
-            return as_sentence(before.action), _reason(report, spec, before) if before is lead else _then(spec, before)
+            return as_sentence(before.action), _reason(
+                report, spec, before
+            ) if before is lead else _reason_before_study(spec, before)
         optional = lead is not None and all(f.severity == "note" for f in report.heads)
         why = _reason(report, spec, lead)
-        goal = as_sentence(say("{goal}{others}", goal=_marked(spec), others=_other_ranges(report, spec)))
+        goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges(report, spec)))
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
         return as_sentence(urgent[0].action), as_sentence(urgent[0].message)
-    text = say("{text}", text=_quiet(report))
+    text = say("{text}", text=_checks_text(report))
     if not report.heads:
         return text, nothing
     action = say("{action}", action=as_sentence(report.heads[0].action))
@@ -69,12 +71,12 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
 
 
 def lead(report: ReportData) -> Finding | None:
-    """Return the finding that the headline states; None if it follows no finding."""
+    """Return the finding that the headline states; None if the headline states no finding."""
     if report.stop is not None:
         return None
     if not report.next_studies:
-        return next(iter([*_urgent(report), *report.heads]), None)
-    return before_study(report) or _followed(report, report.next_studies[0].spec)
+        return next(iter([*_urgent_causes(report), *report.heads]), None)
+    return before_study(report) or _finding_behind(report, report.next_studies[0].spec)
 
 
 def leads_itself(report: ReportData) -> bool:
@@ -82,42 +84,42 @@ def leads_itself(report: ReportData) -> bool:
     if report.stop is not None or not report.next_studies or before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
-    found = _followed(report, spec)
-    return found is None or (spec.goal.startswith(_OPENS) and not _is_goal(report, spec, found))
+    found = _finding_behind(report, spec)
+    return found is None or (spec.goal.startswith(_NEW_SEARCH_GOALS) and not _is_goal(report, spec, found))
 
 
 def before_study(report: ReportData) -> Finding | None:
     """Return the finding whose action a person carries out before the first study; None if the study comes first."""
     if not report.next_studies:
         return None
-    spec, urgent = report.next_studies[0].spec, _urgent(report)
-    lead = _followed(report, spec)
+    spec, urgent = report.next_studies[0].spec, _urgent_causes(report)
+    lead = _finding_behind(report, spec)
     if lead is not None and _is_by_hand(spec, lead):
         return lead
-    # A study that follows a note does not come before a problem that it leaves as it is, if that problem is certain enough.
+    # A sufficiently certain problem comes before a study that only follows a note and does not address the problem.
     only_note = lead is None or lead.severity == "note"
     first = next((f for f in urgent if _comes_first(report, spec, f)), None)
     return first if only_note and first is not None and not _is_followed(report, spec, first) else None
 
 
 def _comes_first(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether a person should act on the finding before a study that leaves it as it is.
+    """Return whether a person should act on the finding before a study that does not address it.
 
     After a single setting, the short sweep of the learning rate shows more than anything else, unless the results mean nothing.
     """
-    if finding.severity == "critical" or asked(spec, [finding]):
+    if finding.severity == "critical" or needs_new_scores(spec, [finding]):
         return True
     of_one_setting = not report.spec.searched and bool(spec.searched)
     return finding.confidence >= SURE and not of_one_setting
 
 
-def _urgent(report: ReportData) -> list[Finding]:
+def _urgent_causes(report: ReportData) -> list[Finding]:
     """Return the causes that need action now, the most important first."""
     return [f for f in report.heads if f.severity != "note" and report.reason_deferred(f) is None]
 
 
-def _marked(spec: StudySpec) -> Message:
-    """Return the goal of a study with the hyperparameters in it marked as names; without the numbers if they are several's."""
+def _goal_message(spec: StudySpec) -> Message:
+    """Return the goal of a study with its hyperparameters marked as names; without numbers if it states several ranges."""
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
@@ -158,31 +160,31 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
     assert after.low is not None
     assert after.high is not None
     low, high = before.to_unit([after.low, after.high])
-    return bool(max(abs(low), abs(high - 1)) > MENTIONED)
+    return bool(max(abs(low), abs(high - 1)) > MIN_MENTIONED_MOVE)
 
 
-def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
-    """Return the finding that the study follows, one about the subject of its goal first; None if no finding led to it."""
+def _finding_behind(report: ReportData, spec: StudySpec) -> Finding | None:
+    """Return the finding that led to the study, preferably about the subject of the study's goal; None if no finding did."""
     leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
     return min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
 
 
-def _then(spec: StudySpec, before: Finding) -> Message:
-    """Return the reason for advice that no study can follow, and what comes after it."""
+def _reason_before_study(spec: StudySpec, before: Finding) -> Message:
+    """Return the reason for advice that a person must carry out, and the study that comes after it."""
     goal = spec.goal.partition(":")[0]
-    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE}" * asked(spec, [before])
+    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE}" * needs_new_scores(spec, [before])
     return say(text, why=first_sentence(before.message), goal=goal)
 
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
-    """Return the reason for the first study: the findings that it follows, or that of the hyperparameter in its goal."""
-    own, adds = _own_reason(report, spec), spec.goal.startswith(_OPENS)
+    """Return the reason for the first study: from the findings that it follows, or from the hyperparameter in its goal."""
+    own, adds = _goal_reason(report, spec), spec.goal.startswith(_NEW_SEARCH_GOALS)
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
         if done is not None:
             return first_sentence(done.message)
         fewer = any(p.searched_in is not None for p in spec.parameters.values())
-        return as_sentence(own) if own and not fewer else say("{text}", text=_use(report, spec))
+        return as_sentence(own) if own and not fewer else say("{text}", text=_purpose(report, spec))
     if own and adds and not _is_goal(report, spec, lead):
         return as_sentence(own)
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
@@ -195,7 +197,7 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
     return joined((first_sentence(f.message) for f in found), " ")
 
 
-def _own_reason(report: ReportData, spec: StudySpec) -> str:
+def _goal_reason(report: ReportData, spec: StudySpec) -> str:
     """Return the reason of the first change whose hyperparameter the goal names; empty if there is none."""
     changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
     return next((capital(row.why or "") for row in changed), "")
@@ -245,7 +247,7 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
 def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
     """Return whether the new range goes beyond the old one at an end that no finding proposed."""
     old = as_run(report).parameters.get(name)
-    if old is None or not old.numeric or alike(old, new):
+    if old is None or not old.numeric or are_alike(old, new):
         return False
     assert new.low is not None
     assert new.high is not None
@@ -262,8 +264,8 @@ def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
     return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
 
 
-def _use(report: ReportData, spec: StudySpec) -> str:
-    """Return what a study is for that no finding asks for."""
+def _purpose(report: ReportData, spec: StudySpec) -> str:
+    """Return the purpose of a study that no finding asks for."""
     fixed = sum(p.searched_in is not None for p in spec.parameters.values())
     if fixed:
         searched = fixed + len(spec.searched)
@@ -279,13 +281,13 @@ def _use(report: ReportData, spec: StudySpec) -> str:
         return "The best settings lie inside all ranges, so this search looks closer around them."
     if spec.goal.startswith(ADD_TRIALS):
         tried = report.counts.feasible
-        return f"{capital(spelled(tried, 'trial is', 'trials are'))} too few to show which values are best. {_quiet(report)}"
+        return f"{capital(spelled(tried, 'trial is', 'trials are'))} too few to show which values are best. {_checks_text(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
         return "Short runs found these settings; only long ones show which is the best."
-    return _quiet(report)
+    return _checks_text(report)
 
 
-def _quiet(report: ReportData) -> str:
+def _checks_text(report: ReportData) -> str:
     passed, fired = (sum(1 for _ in report.with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):
@@ -295,7 +297,7 @@ def _quiet(report: ReportData) -> str:
         return "Only one trial has a result, which is too few to judge a search."
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
-    text = f"No problem found in {spelled(passed + fired, 'check')}"
+    text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"
     text += f"; {count(unknown, 'check')} could not run." if unknown else "."
     compared = len(report.ranked)
     if compared >= MIN_FEASIBLE:

@@ -31,7 +31,7 @@ def summary(history: History) -> tuple[str, ...]:
 
 
 def track_record(report: ReportData) -> tuple[str, ...]:
-    """Return what following such advice has gained so far in the store, one sentence for each rule behind the next study."""
+    """Return one sentence for each rule behind the next study: the gain so far in the store from following the rule's advice."""
     fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
     return tuple(_track_record(r) for r in report.advice if r.rule in fired)
 
@@ -47,7 +47,7 @@ def _track_record(record: AdviceRecord) -> str:
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the distinct predictions for a next study. That a rule does not find its problem again goes without saying."""
+    """Return the distinct predictions for a next study. Predictions that a problem will not be found again are omitted."""
     shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 

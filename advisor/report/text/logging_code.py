@@ -11,7 +11,7 @@ from advisor.model.study import Study
 from advisor.model.words import clean
 
 Framework = Literal["plain", "hook", "lightning", "transformers"]
-"""What logged the trials; "hook" is our hook in a plain loop or in Lightning."""
+"""The software that logged the trials; "hook" is our hook in a plain loop or in Lightning."""
 
 EVALUATIONS = 20
 """Number of evaluations of a trial that the lines of code make if no check asks for more."""
@@ -100,7 +100,7 @@ def uses_hook(study: Study) -> bool:
 
 
 def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
-    """Return lines of Python that log what is lacking; None if more lines of code do not help."""
+    """Return lines of Python that log the missing data; None if more lines of code do not help."""
     if lack in HOOKED:
         templates = _HOOK
     elif lack == "evaluations":

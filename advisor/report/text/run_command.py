@@ -25,9 +25,9 @@ _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 _RUNS_A_FILE = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )
-"""Words of a command, one a line, that run a file or a module with Python."""
-_PLAIN = ("python", "train.py")
-"""Command of a training whose own command is unknown."""
+"""Words of a command, one per line, that run a file or a module with Python."""
+_DEFAULT_COMMAND = ("python", "train.py")
+"""Command to show if the training's command is unknown."""
 _MAX_COMMANDS = 100
 """Maximum number of trials whose commands are compared."""
 _SEED = {"seed", "random_seed"}
@@ -41,18 +41,19 @@ def is_recorded(study: Study) -> bool:
 def training_command(study: Study, spec: StudySpec) -> str:
     """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
 
-    It is the best trial's command, else `python train.py`. Commands that name more of what the study sets come first: a person
-    may have started the best trial with defaults. What the study searches or changes and the command does not name is appended as
-    options, so `advisor run` accepts it. The result is empty if Optuna ran all trials within one command.
+    It is the best trial's command, else `python train.py`. Commands that name more of the study's values come first: a person
+    may have started the best trial with defaults. If the command does not name a value that the study searches or changes, an
+    option for it is appended, so that `advisor run` accepts the command. The result is empty if Optuna ran all trials within one
+    command.
     """
     recorded = [t for t in (*study.ranked(), *study.trials) if t.facts.get("command")]
     commands = [
-        (t.params, list(_filled(words, t.params, spec, study.spec.max_train_steps)))
+        (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)))
         for t in islice(recorded, _MAX_COMMANDS)
         if (words := _words(t.facts["command"]))
     ]
-    # Without a recorded command, only what was the same in all trials is known to be what the training does by itself.
-    unknown = (_constants(study), [(word, False) for word in _PLAIN])
+    # Without a recorded command, only values that were the same in all trials are known to be the training's defaults.
+    unknown = (_constants(study), [(word, False) for word in _DEFAULT_COMMAND])
     params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
@@ -60,7 +61,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [option for name in spec.searched for option in _options(spec, name, text)]
-    # The default of an option may differ from the value at which the study fixes what was searched before.
+    # The default of an option may differ from the value at which the study fixes a formerly searched hyperparameter.
     varied = params.keys() | study.searched
     needed += [
         n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
@@ -77,10 +78,10 @@ def _constants(study: Study) -> Mapping[str, Value]:
 
 
 def _options(spec: StudySpec, name: str, text: str) -> list[str]:
-    """Return what the command must pass for a searched hyperparameter.
+    """Return the names of the hyperparameters that the command must pass for a searched hyperparameter.
 
-    That is what the study computes from it, if the command names that, or if the training does not know the hyperparameter because
-    it only stands for an expression, such as lr / (1 - momentum).
+    These are the hyperparameters computed from it, if the training does not know the searched hyperparameter because it only stands
+    for an expression, such as lr / (1 - momentum). None are needed if the command already names a computed one.
     """
     formulas = {n: formula.parse(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived = [n for n, names in formulas.items() if name in names]
@@ -109,8 +110,8 @@ def _script(study: NextStudy) -> str:
 def new_options(study: Study, training: str) -> tuple[str, ...]:
     """Return the options of the next study's command that no trial of the study had, such as `--dropout`.
 
-    If commands were recorded, the option of a searched hyperparameter that none of them names is one, too: the script may set the
-    hyperparameter itself, as in a loop over its values.
+    If commands were recorded, they include the options of searched hyperparameters that no command names: the script may set these
+    hyperparameters itself, as in a loop over their values.
     """
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
@@ -123,13 +124,15 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
 
 
 def before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return what a person does before the command of the first next study, one sentence each."""
+    """Return what a person must do before running the first next study's command, one sentence each."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]
     lines = [say("When this is done, run the next study.")] if before_study(report) is not None else []
     if not first.command_known and first.training:
-        lines.append(say("No trial recorded its command: put yours in place of {plain}.", plain=Code(" ".join(_PLAIN))))
+        lines.append(
+            say("No trial recorded its command: put yours in place of {plain}.", plain=Code(" ".join(_DEFAULT_COMMAND)))
+        )
     if first.new_options:
         options = [Name(option) for option in first.new_options]
         one = len(options) == 1
@@ -144,7 +147,7 @@ def before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def after_command(report: ReportData) -> Message | None:
-    """Return what a person does after the command; None if it trains the study by itself."""
+    """Return what a person must do after the command; None if the command trains the study by itself."""
     if not report.next_studies or report.next_studies[0].training:
         return None
     return say("Paste your training into {script}, then start it.", script=Name(_script(report.next_studies[0])))
@@ -153,8 +156,8 @@ def after_command(report: ReportData) -> Message | None:
 def _words(command: str) -> list[str]:
     """Return the words of a recorded command, without secrets, and with the interpreter's name in place of its path.
 
-    Anybody who can log a run can write this text, and readers copy it. So it must run a Python file or module, not code within
-    the command; else the result is empty.
+    Anybody who can log a run can write this text, and readers copy it. So the command must run a Python file or module, not
+    inline code; else the result is empty.
     """
     try:
         words = list(redact_arguments(shlex.split(command)))
@@ -163,7 +166,7 @@ def _words(command: str) -> list[str]:
     return ["python", *words[1:]] if _RUNS_A_FILE.match("\n".join(words)) else []
 
 
-def _filled(
+def _with_placeholders(
     words: Sequence[str], params: Mapping[str, Value], spec: StudySpec, steps: int | None
 ) -> Iterator[tuple[str, bool]]:
     """Yield each word and whether it has a placeholder. steps: `max_train_steps` of the analysed study."""

@@ -18,11 +18,11 @@ STATE_WORDS = {
 }
 """Verdicts on running trials in a word or two."""
 ALARMS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
-"""Verdicts that someone who watches a study wants to hear of."""
+"""Verdicts that alert a person who watches the study."""
 
 
 def doomed_line(report: ReportData) -> Message | None:
-    """Return a sentence that names the running trials that need not go on; None if there are none."""
+    """Return a sentence that names the running trials that need not continue; None if there are none."""
     doomed = [Name(t.name) for t in report.running if t.stop]
     if not doomed:
         return None

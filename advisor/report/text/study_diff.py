@@ -48,9 +48,9 @@ def describe(parameter: Parameter) -> str:
 
 
 def as_run(report: ReportData) -> StudySpec:
-    """Return the study's spec with undeclared fields and roles as the next study has them, where that is how the trials were run.
+    """Return the study's spec with its undeclared fields and roles taken from the next study, if the trials were run that way.
 
-    If they are declared later, they show no difference.
+    A later declaration of them then shows no difference.
     """
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
@@ -67,7 +67,7 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
-    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not alike(before, after)]
+    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not are_alike(before, after)]
     for field in _FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))
@@ -77,7 +77,7 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     return tuple(row for row in rows if row.before != row.after)
 
 
-def alike(old: Parameter | None, new: Parameter | None) -> bool:
+def are_alike(old: Parameter | None, new: Parameter | None) -> bool:
     """Return whether two versions of a hyperparameter are equal but for the rounding of the ends of its range."""
     if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED):
         return False
@@ -88,10 +88,10 @@ def alike(old: Parameter | None, new: Parameter | None) -> bool:
 
 
 def same_domain(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter are `alike` but for the role of a searched one."""
+    """Return whether two versions of a hyperparameter are `are_alike` but for the role of a searched one."""
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
-    return alike(old, new)
+    return are_alike(old, new)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:
@@ -123,11 +123,11 @@ def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, .
         try:
             changed = validate(change.apply(changed), changed)
         except ValidationError:
-            invalid.append(_proposed(change))
+            invalid.append(_proposed_row(change))
     return (*diff_specs(spec, changed), *(row for row in invalid if row is not None))
 
 
-def _proposed(change: Change) -> DiffRow | None:
+def _proposed_row(change: Change) -> DiffRow | None:
     if isinstance(change, SetRange):
         domain = f"{trimmed(change.low)} … {trimmed(change.high)}, {change.scale}"
         return DiffRow(change.parameter, None, domain, change.why)

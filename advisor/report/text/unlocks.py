@@ -18,7 +18,7 @@ from advisor.report.model import Unlock
 from advisor.report.text.logging_code import HOOKED, code, uses_hook
 
 MIN_SHARE = 0.75
-"""Minimum share of a group's checks that its line unlocks; checks that need still more get a line of their own."""
+"""Minimum share of a group's checks that its line unlocks; checks that need still more get a separate line."""
 
 _WHAT: Mapping[Lack, str] = {
     "evaluations": "Evaluate {n} times a run instead of {known}",
@@ -35,7 +35,7 @@ _WHAT: Mapping[Lack, str] = {
     "full_length": "Train good trials for all of max_train_steps",
 }
 _MIN_REPEATS = 3
-"""Number of seeds to repeat a setting with if no check names one."""
+"""Number of seeds with which to repeat a setting if no check states a number."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,12 @@ def _lacks(study: Study, need: Need, known: Mapping[str, int]) -> bool:
 
 
 def _evaluations(study: Study) -> int:
-    """Return the median number of evaluations of the objective in a run that ended."""
-    lengths = [len(study.cost_curve(t)) for t in study.trials if study.ended[t.index]]
+    """Return the median number of evaluations of the objective in a trial with a result, or else in any that ended.
+
+    Pruned trials do not count: they were evaluated less often because they were cut short.
+    """
+    counted = study.comparable if study.comparable.any() else study.ended
+    lengths = [len(study.cost_curve(t)) for t in study.trials if counted[t.index]]
     return int(np.median(lengths)) if lengths else 0
 
 

@@ -21,8 +21,8 @@ class UnusableFileError(Exception):
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
     """Yield the path of a local copy of the artifact `path` of a run.
 
-    root: location of the run's artifact folder. tracking_uri: if None, search only local folders. Raises UnusableFileError, also
-    if the path leads outside `root`.
+    root: location of the run's artifact folder. tracking_uri: if None, search only local folders. Raises UnusableFileError if
+    the file cannot be used or the path leads outside `root`.
     """
     folder = local_folder(root)
     if folder is not None:

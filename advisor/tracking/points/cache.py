@@ -102,8 +102,8 @@ class Cache:
     def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
         """Return all points of the collector, which is empty afterwards, and write the new runs to the cache.
 
-        min_points: minimum number of points of the new runs together for a cache file. except_runs: indices of runs that are not
-        cached. If the experiment already has `MAX_FILES` files, they are merged into one.
+        min_points: minimum total number of points of the new runs for which a cache file is written. except_runs: indices of runs
+        that are not cached. If the experiment already has `MAX_FILES` files, they are merged into one.
         """
         eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
         eligible[list(except_runs)] = False

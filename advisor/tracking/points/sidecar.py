@@ -60,7 +60,7 @@ class SidecarPart:
     first_ms: int
     last_ms: int
     curves: Mapping[str, Columns]
-    """Curves that replace the store's points, by metric. Long curves are windows if `reducing` was set."""
+    """Curves that replace the store's points, by metric. Long curves are reduced to windows if `reducing` was set."""
     names: frozenset[str]
     """Names of the metrics for which `curves` replaces the store's points."""
 
@@ -85,7 +85,7 @@ class SidecarCurves:
 def max_curve_points(runs: int) -> int:
     """Return the maximum points of a curve at full resolution if this number of runs has sidecars.
 
-    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. So a few more runs rarely change it.
+    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. So a few more runs rarely change the limit.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
@@ -173,7 +173,9 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 
 
 def _is_replaced(metric: str, names: Collection[str]) -> bool:
-    """Return True if `names` contains the metric. For a metric of window minima or maxima, look for the metric of their curve."""
+    """Return True if `names` contains the metric. For a metric of window minima or maxima, look for the metric of the full
+    curve.
+    """
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
     )

@@ -95,7 +95,7 @@ def open_client(location: Location) -> Any:
 
 
 def check_database(location: Location) -> None:
-    """Raise AdvisorError if the installed MLflow has another schema than the database: MLflow might migrate the database."""
+    """Raise AdvisorError if the installed MLflow has another schema than the database, because MLflow might migrate it."""
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 

@@ -27,7 +27,7 @@ from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 _RUNS_PER_PAGE = 1000
 _MAX_THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum number of new points for a cache file. It is faster to read fewer points from the server again."""
+"""Minimum number of new points for which a cache file is written. Fewer are read faster from the server again."""
 
 
 class ClientStore:

@@ -22,7 +22,7 @@ from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for a cache file. It is faster to read fewer points from the database again."""
+"""Minimum number of new points for which a cache file is written. Fewer are read faster from the database again."""
 _FIRST_BLOCK_RUNS = 16
 """Number of runs in the first block. Its point count determines the number of runs in the next blocks."""
 

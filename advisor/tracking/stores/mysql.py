@@ -216,7 +216,7 @@ class _MysqlDatabase:
         return self._of_runs(_PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield the tags. A run with too many tags takes a query of its own, because MySQL 5.7 has no window functions."""
+        """Yield the tags. A run with too many tags takes a separate query, because MySQL 5.7 has no window functions."""
         crowded = {
             place for place, count in self._of_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
         }

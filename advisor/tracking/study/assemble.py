@@ -10,11 +10,12 @@
 | which runs are trials | `trial_runs` |
 | which points form each curve; step or epoch | `curves`, `axes` |
 | which parameters are not separate hyperparameters | `roles`, `relations` |
-| end status of each trial | `status`, `silent_failures`, `short_runs` |
+| end status of each trial | `status`, `silent_failures`, `short_runs`, `memory` |
 | settings and facts of each trial | `trials` |
 | which kind of workload it is | `kind` |
 | which space the study searched | `space`, `declared` |
 | which metric carries which signal | `metric_names` |
+| whether trainings stopped at a target | `targets` |
 | how trials and objectives compare | `comparisons` |
 """
 
@@ -37,6 +38,7 @@ from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import Population, select_population
 from advisor.tracking.study.probes import without_probes
 from advisor.tracking.study.space import build_space
+from advisor.tracking.study.targets import with_target
 from advisor.tracking.study.trial_runs import find_trial_runs
 from advisor.tracking.study.trials import build_trials
 from advisor.tracking.study_tags import latest_file
@@ -96,7 +98,7 @@ def assemble(
             *space.decisions,
         ),
     )
-    return with_comparisons(study, curves.summaries.get(metric, {}))
+    return with_comparisons(with_target(study), curves.summaries.get(metric, {}))
 
 
 def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None) -> Population:

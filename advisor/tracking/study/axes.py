@@ -22,7 +22,9 @@ from advisor.model.study import Curve, CurveBlock
 _MIN_POINTS = 3
 """Minimum number of points of a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
-"""Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps for these to count as epochs."""
+"""Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps at which the logged steps count as
+epochs.
+"""
 _MIN_STRIDE = 5
 """Minimum distance between logged steps that count as optimizer steps if other trials count epochs."""
 _MAX_NAMES = 5
@@ -32,6 +34,8 @@ _MIN_OFFSET = 0.25
 FIRST_TIME = 10**9
 """Minimum first step that counts as a time: seconds since 1970 have exceeded it since 2001."""
 _FIRST_MS = 10**12
+_ROUND = 5
+"""People plan lengths that are multiples of this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
     )
 
 
-def mixed(blocks: Mapping[str, CurveBlock]) -> list[str]:
+def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     """Return warnings about metrics that some trials log by epoch and others by step, whose steps cannot be compared.
 
     By epoch means 0, 1, 2, … or 1, 2, 3, …; by step means steps at least `_MIN_STRIDE` apart, at similar numbers of points.
@@ -213,8 +217,23 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
 
 def counts_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Value]]) -> bool:
     """Return True if all metrics are logged by epoch: each trial's last step equals its parameter for the number of epochs."""
-    planned = np.array(
-        [next((as_number(v) for n, v in p.items() if counts_epochs_of_training(n)), -9.0) for p in params]
-    )
     trained = last_steps >= 1
-    return bool(trained.any() and np.isin((planned - last_steps)[trained], (0, 1)).all())
+    return bool(trained.any() and np.isin((planned_epochs(params) - last_steps)[trained], (0, 1)).all())
+
+
+def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
+    """Return the number of epochs that the parameters of each trial state, shape (trials,); -9 without such a parameter."""
+    return np.array(
+        [next((as_number(v) for n, v in p.items() if counts_epochs_of_training(n)), -9.0) for p in params],
+        dtype=np.float64,
+    )
+
+
+def length(curve: Curve) -> int:
+    """Return the number of steps to the last point of a curve with at least one: 200 if it counts 0, 1, 2 to 199.
+
+    A curve from 0 to 200 begins with an evaluation before the training, so it has 200 steps as well.
+    """
+    last = int(curve.steps[-1])
+    from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)
+    return last + 1 if from_zero and last % _ROUND and not (last + 1) % _ROUND else last

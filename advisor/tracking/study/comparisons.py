@@ -24,7 +24,7 @@ _MIN_TRIALS = 8
 def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
     """Return the study with decisions and warnings about comparisons that give a different result.
 
-    summaries: by trial, the objective's value that it logged at its end without a step; tuners compare this value.
+    summaries: the objective's value that each trial logged at its end without a step; tuners compare this value.
     """
     return replace(
         study,
@@ -90,7 +90,7 @@ def _end(slope: float) -> str:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return other metrics of the objective's data whose names state a direction, with the sign that makes them costs."""
+    """Return other metrics on the same data as the objective whose names state a direction, with the sign that makes them costs."""
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)
     found: dict[tuple[str, ...], tuple[str, int]] = {}

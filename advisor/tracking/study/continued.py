@@ -17,11 +17,11 @@ from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
-_FEW = 8
-"""Number of parameters that are compared first; reading a thousand of a thousand runs takes seconds."""
-_SAME_LENGTH = 0.02
+_MAX_FIRST_NAMES = 8
+"""Number of parameters to compare first, because comparing a thousand parameters of a thousand runs takes seconds."""
+_MAX_LENGTH_DIFFERENCE = 0.02
 """Maximum relative difference in length between the longest run and a trial whose two parts both count from zero."""
-_GAP = 1.5
+_MAX_GAP = 1.5
 """Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
 
 
@@ -45,7 +45,7 @@ class _Join:
 
     former: int
     later: int
-    anew: bool
+    restarts: bool
     """True if the continuation counts its steps from zero again."""
 
 
@@ -65,10 +65,10 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
         ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
         for former, later in pairwise(ordered):
             one, two = parts[former], parts[later]
-            anew = _continues(one, two, usual, longest)
-            if anew is not None:
-                joins.append(_Join(former, later, anew))
-                last = two.last + (one.last + one.interval - two.first if anew else 0)
+            restarts = _continues(one, two, usual, longest)
+            if restarts is not None:
+                joins.append(_Join(former, later, restarts))
+                last = two.last + (one.last + one.interval - two.first if restarts else 0)
                 parts[later] = replace(two, first=min(one.first, two.first), last=last, started=one.started)
     if not joins:
         return experiment, ()
@@ -80,31 +80,31 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
     """Return None if `two` does not continue `one`, else whether `two` counts its steps from zero.
 
-    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever its status. If `one` was killed,
-    `two` also continues it if it starts again and gets further, or if it counts from zero and both together have the length of the
-    longest run.
+    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever the status of `one`. If `one` was
+    killed, `two` also continues it if `two` starts again and gets further, or if `two` counts from zero and both together have the
+    length of the longest run.
     """
     if two.started < one.ended:
         return None
     interval = max(one.interval, two.interval)
     if two.first > usual + interval:
-        goes_on = two.first <= one.last + _GAP * interval and two.last > one.last
+        goes_on = two.first <= one.last + _MAX_GAP * interval and two.last > one.last
         return False if goes_on else None
     if one.status != "KILLED":
         return None
     together = one.last + one.interval + two.last - two.first
-    error = _SAME_LENGTH * longest + interval
+    error = _MAX_LENGTH_DIFFERENCE * longest + interval
     if two.last < longest - error and abs(together - longest) <= error:
         return True
     return False if two.last >= one.last else None
 
 
 def _same_settings(experiment: Experiment) -> list[list[int]]:
-    """Return groups of runs with the same parameters, seed and fold. Runs without parameters form none."""
+    """Return groups of runs with the same parameters, seed and fold. Runs without parameters form no group."""
     logged = {name for run in experiment.runs for name in run.params}
-    few = set(sorted(logged)[:_FEW])
+    few = set(sorted(logged)[:_MAX_FIRST_NAMES])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
-    if all(parts) and len(set(map(_key, parts))) == len(parts):
+    if all(parts) and len(set(map(_params_key, parts))) == len(parts):
         return []  # all runs differ in the first names already
     parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.counts_trials(n)}
@@ -113,11 +113,11 @@ def _same_settings(experiment: Experiment) -> list[list[int]]:
         seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
         if parsed[i]:
-            groups.setdefault((_key(parsed[i]), tuple(sorted(seeds))), []).append(i)
+            groups.setdefault((_params_key(parsed[i]), tuple(sorted(seeds))), []).append(i)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
+def _params_key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
     """Return the parameters as a key of a dictionary."""
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
@@ -125,7 +125,7 @@ def _key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
 def _parts(experiment: Experiment) -> dict[int, _Part]:
     """Return the runs with points and a known start, by index."""
     count = len(experiment.runs)
-    low, high, interval = np.full(count, _NONE), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    low, high, interval = np.full(count, _NO_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
     ended = np.full(count, -np.inf)
     for metric, points in experiment.points.items():
         if metric.startswith("system/") or not len(points.runs):
@@ -143,15 +143,15 @@ def _parts(experiment: Experiment) -> dict[int, _Part]:
     }
 
 
-_OF_END = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
-"""Tags that say how an interrupted part ended, which says nothing of the trial."""
-_NONE = np.iinfo(np.int64).max
+_END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
+"""Tags that say how an interrupted part ended, but not how the trial ended."""
+_NO_STEP = np.iinfo(np.int64).max
 """First step of a run without points."""
 
 
 def _extent(points: Points, runs: int) -> tuple[IntArray, IntArray]:
     """Return the first and the last step of each run, shape (runs,)."""
-    first, last = np.full(runs, _NONE), np.full(runs, -1, dtype=np.int64)
+    first, last = np.full(runs, _NO_STEP), np.full(runs, -1, dtype=np.int64)
     np.minimum.at(first, points.runs, points.steps)
     np.maximum.at(last, points.runs, points.steps)
     return first, last
@@ -164,7 +164,7 @@ def _join_runs(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
     runs = list(experiment.runs)
     for join in joins:
         former, later = runs[join.former], runs[join.later]
-        tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _OF_END}, **later.tags}
+        tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _END_TAGS}, **later.tags}
         runs[join.later] = replace(later, started=former.started, tags=tags)
     keep = np.ones(len(runs), dtype=np.bool_)
     keep[[join.former for join in joins]] = False
@@ -179,7 +179,7 @@ def _joined_points(points: Points, joins: Sequence[_Join], *, fits: bool) -> Poi
         if not len(later):
             runs[former] = join.later
             continue
-        if join.anew and len(former):
+        if join.restarts and len(former):
             interval = int(np.median(np.diff(np.unique(steps[former])))) if len(former) > 1 else 1
             steps[later] += int(steps[former].max()) + interval - int(steps[later].min())
         keep[former[steps[former] >= steps[later].min()]] = False

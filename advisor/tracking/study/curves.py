@@ -62,7 +62,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     if repeated:
         names = listed(repeated, _MAX_NAMES)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
-    warnings += [*by_epoch, *axes.mixed(aligned)]
+    warnings += [*by_epoch, *axes.mixed_unit_warnings(aligned)]
     return Curves(aligned, start, tuple(warnings), summaries, (*start.decisions(), *_decisions(summaries)))
 
 
@@ -91,7 +91,7 @@ class _Part:
 def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> _Part:
     """Return the curves of one metric."""
     trials, steps, values, times = _sort(points, trial_of)
-    late = _late(trials, steps, times)
+    late = _late_points(trials, steps, times)
     summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
     if len(late):
         trials, steps = np.delete(trials, late), np.delete(steps, late)
@@ -114,7 +114,7 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     return _Part(block, stepless, dropped, summaries)
 
 
-def _late(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
+def _late_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
     """Return the indices of points at step 0 that were logged after all later steps of their trial: MLflow stores values without a
     step this way.
 

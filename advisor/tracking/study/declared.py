@@ -29,7 +29,7 @@ def has_tags(run: Run) -> bool:
 
 
 def direction(runs: Sequence[Run]) -> Direction | None:
-    """Return the direction that the tuner's tags declare in most runs; None if there is none, or if the tuner has several."""
+    """Return the direction that the tuner's tags declare in most runs; None if they declare none or several."""
     tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tags(run))
     known = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
     if not known:
@@ -47,7 +47,8 @@ def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
 def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
     """Return the parameters that the tuner declares, by name. params: the values of each run, shape (runs,).
 
-    If a range changed between trials, it is the union of the ranges. A declaration that does not fit the values is left out.
+    If a range changed between trials, the result is the union of the ranges. A declaration that does not fit the values is left
+    out.
     """
     result = {}
     for name, found in _distributions(runs).items():
@@ -69,7 +70,7 @@ def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Fields]]]:
 
 
 class _Fields(dict[str, Any]):
-    """Arguments of a distribution. Hashable by identity, to be kept in a set."""
+    """Arguments of a distribution, hashable by identity so that a set can hold them."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 

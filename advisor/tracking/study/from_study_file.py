@@ -85,7 +85,7 @@ def _join(words: Sequence[str]) -> str:
 def _as_logged(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
     """Return the declared parameter. If the study file does not set its type, take it from the trials' values.
 
-    A range of whole numbers with an end between them is one of numbers.
+    An integer range with a fractional end counts as a range of floats.
     """
     ends = [end for end in (parameter.low, parameter.high) if end is not None]
     fractional = parameter.type == "int" and not all(float(end).is_integer() for end in ends)

@@ -92,7 +92,9 @@ def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str]
 
 
 def log_same_names(raw: Sequence[Mapping[str, str]]) -> bool:
-    """Return True if all trials logged the same parameters and none without a value, so `parse_params` gives all the same names."""
+    """Return True if all trials logged the same parameters, each with a value; `parse_params` then returns the same names for
+    all.
+    """
     texts = {text.strip().lower() for params in raw for text in params.values()}
     return len({frozenset(params) for params in raw}) == 1 and texts.isdisjoint(("", *_MISSING))
 
@@ -246,7 +248,8 @@ def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str,
 def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
-    Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Keep the one in `keep`, else the shortest.
+    Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Keep the name in `keep`, else the shortest
+    name.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -264,7 +267,7 @@ def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
     """Return the planned number of steps: the most frequent declared number, or else the most frequent last step.
 
-    A last step of 0 or 1 is that of a result that was logged once, after the training.
+    A last step of 0 or 1 belongs to a result that was logged once, after the training.
     """
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:

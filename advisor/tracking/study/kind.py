@@ -30,8 +30,8 @@ _RETURNS = ", ".join(
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
 """Signs in names of metrics that measure a policy; rewards of given answers do not."""
-_USUAL = 0.5
-"""Minimum share of the trials that log a name for it to be a sign."""
+_MIN_SHARE = 0.5
+"""Minimum share of the trials that must log a name for the name to be a sign."""
 _MAX_SIGNS = 3
 """Maximum number of signs that a decision names."""
 
@@ -191,7 +191,7 @@ class _Traces:
 def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
     """Return the names that at least half of the runs with the objective logged."""
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
-    least = _USUAL * max(len(chosen), 1)
+    least = _MIN_SHARE * max(len(chosen), 1)
     metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
     logged: defaultdict[str, list[str]] = defaultdict(list)
     for index in chosen.tolist():
@@ -204,15 +204,15 @@ def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most common value, the first in the alphabet if several are."""
+    """Return the most common value, or the alphabetically first of several."""
     return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _library(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library without networks that logged most of the runs by itself; empty if there is none."""
+    """Return the library without networks whose autologging recorded most of the runs; empty if there is none."""
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _NO_NETWORKS]
-    return found[0] if found and len(found) >= _USUAL * len(tags) else ""
+    return found[0] if found and len(found) >= _MIN_SHARE * len(tags) else ""
 
 
 def _first_sign(group: _Group, traces: _Traces) -> str | None:
@@ -237,7 +237,7 @@ def _shows(text: str, signs: str) -> bool:
 
 @cache
 def _parsed(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
-    """Return the words that each sign wants and those that it excludes. The signs are constants of this module."""
+    """Return the words that each sign requires and those that it excludes. The signs are constants of this module."""
     split = [sign.lower().split() for sign in filter(None, map(str.strip, signs.split(",")))]
     return tuple(
         ({p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}) for parts in split

@@ -1,6 +1,6 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. Lack of memory does, also before the first step, and so may other crashes.
+Such trials say nothing about the search space. A lack of memory does, even before the first step, and other crashes may.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PROGRAM_ERROR = re.compile(
 def find_launch_failures(
     runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return those of the crashed trials whose launch failed. errors: error text by trial.
+    """Return the crashed trials whose launch failed. errors: error text by trial.
 
     A launch failed if the trial logged nothing and the error is one of the program, or if no trial logged anything under the
-    command of `advisor run` that launched it, while trials did under another command.
+    command of `advisor run` that launched it, while trials under another command did.
     """
-    silent = ~_logged(blocks, len(runs))
+    silent = ~logged(blocks, len(runs))
     commands = [_command(run) for run in runs]
     good = {command for command, nothing in zip(commands, silent, strict=True) if command is not None and not nothing}
     failures = []
@@ -47,7 +47,7 @@ def find_launch_failures(
     return failures
 
 
-def _logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
+def logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
     """Return the mask of the trials that logged a metric of the training, shape (trials,)."""
     logged = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():

@@ -29,7 +29,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
     Preference: validation before test; reported quantities (accuracy, error) before losses; curves before their best value so
     far; more trials; alphabetical order. Without validation and test metrics, return the only metric of success without a split,
-    else the only such loss; None if there is none, or several.
+    else the only loss without a split; None if there are none or several.
     """
     directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
@@ -54,7 +54,7 @@ def measures_success(name: str) -> bool:
     """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
     if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
-    return not is_diagnostic(name) and not any(test(name) for _, _, test in _OTHERS)
+    return not is_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
 
 def find_signals(
@@ -73,7 +73,7 @@ def find_signals(
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
-    for signal, ours, test in _OTHERS:
+    for signal, ours, test in _OTHER_SIGNALS:
         # An evaluation's speed is not the training's speed.
         matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
@@ -87,12 +87,20 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:
+        ours = points.get(contract.TRAIN_LOSS, 0)
         of_batches = max(
-            train, key=lambda m: (m == contract.TRAIN_LOSS, bool({"batch", "step"} & set(words(m))), points[m], m)
+            train,
+            key=lambda m: (
+                _of_one_batch(m) and points[m] > ours,
+                m == contract.TRAIN_LOSS,
+                _of_one_batch(m),
+                points[m],
+                m,
+            ),
         )
         signals["train_loss"] = of_batches
-        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches]
-        if not evaluated and points[of_batches] <= 2 * points.get(objective, 0):
+        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches and not _of_one_batch(m)]
+        if not evaluated and not _of_one_batch(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
             evaluated = [of_batches]
         if evaluated:
             signals["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
@@ -103,6 +111,11 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
     held_out = [m for m in losses if split_of(m) == side] or [m for m in losses if split_of(m) in ("valid", "test")]
     if held_out:
         signals["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
+
+
+def _of_one_batch(name: str) -> bool:
+    """Return True if the name says that the loss is that of single training batches, as in `train_batch/loss`."""
+    return bool({"batch", "minibatch", "step"} & set(words(name)))
 
 
 def _is_grad_norm(name: str) -> bool:
@@ -134,7 +147,7 @@ def _is_throughput(name: str) -> bool:
     return bool(parts & {"examples", "samples", "images"}) and bool(parts & {"s", "sec", "second"})
 
 
-_OTHERS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
+_OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
     ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
     ("step_time", contract.STEP_TIME, _is_step_time),

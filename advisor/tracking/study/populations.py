@@ -54,7 +54,7 @@ class Population:
 def select_population(
     experiment: Experiment, wanted: str | None, *, objective: str | None = None, declared_study: bool = False
 ) -> Population:
-    """Return the runs to analyse and what was decided about the others.
+    """Return the runs to analyse, and the decisions about the other runs.
 
     wanted: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
     members. declared_study: a study file declares the space, so only test runs are separated. Raises AdvisorError if no run
@@ -78,7 +78,7 @@ def select_population(
         raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
     # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly its runs.
-    listed = _listed(experiment, sorted(others, key=lambda o: -len(o[1])))
+    listed = _listing(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
         text=f"The experiment mixes {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest: "
@@ -90,7 +90,7 @@ def select_population(
 
 
 def _without_test_runs(experiment: Experiment) -> Population:
-    """Leave out runs that `advisor run` did not start, if they planned another number of steps than each trial that it started."""
+    """Leave out runs that `advisor run` did not start, if they planned another number of steps than all trials that it started."""
     planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
     launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
     lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}
@@ -108,7 +108,7 @@ def _without_test_runs(experiment: Experiment) -> Population:
 
 
 def _members(experiment: Experiment) -> list[int]:
-    """Return the indices of the runs to separate: those with parameters that are not parents of other runs."""
+    """Return the indices of the runs to separate: runs that have parameters and are not parents of other runs."""
     parents = {run.tags.get(_PARENT) for run in experiment.runs}
     return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]
 
@@ -158,7 +158,7 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
     return Population(_keep(experiment, chosen), (decision,))
 
 
-def _listed(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
+def _listing(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
     parts = [_describe(experiment, title, members) for title, members in others[:_MAX_LISTED]]
     more = len(others) - _MAX_LISTED
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
@@ -173,7 +173,7 @@ def _no_study(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]
     most = max(len(members) for _, members in groups)
     return (
         f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most "
-        f"{count(most, 'run')} each; analyze one kind with a filter ({_listed(experiment, groups)}), or all with --population all"
+        f"{count(most, 'run')} each; analyze one kind with a filter ({_listing(experiment, groups)}), or all with --population all"
     )
 
 
@@ -192,29 +192,33 @@ def _split(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Runs on different datasets or tasks: their objectives cannot be compared."""
+    """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
     for name in _markers(experiment, chosen, _TASKS):
         return _by_value(experiment, chosen, name)
     return None
 
 
 def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Runs of different models that were searched one after the other or in other ranges, and not as one comparison."""
+    """Separate runs of different models that were searched one after the other or in other ranges, not as one comparison."""
     for name in _markers(experiment, chosen, _MODELS):
         groups = _by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]
-        if 2 * len(sizes) <= sum(sizes) and not _crossed(experiment, groups, name) and _separate(experiment, groups):
+        if (
+            2 * len(sizes) <= sum(sizes)
+            and not _is_grid(experiment, groups, name)
+            and _are_separate(experiment, groups)
+        ):
             return groups
     return None
 
 
 def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Trials of a tuner and runs that it did not start. An interrupted trial lacks the tags, which tuners write at the end."""
+    """Separate a tuner's trials from other runs. An interrupted trial lacks the tuner's tags, which are written at its end."""
     runs = experiment.runs
     tagged = [i for i in chosen if declared.has_tags(runs[i])]
     if not tagged:
         return None
-    return _two(
+    return _two_groups(
         chosen,
         "a tuner's trials",
         "without the tuner",
@@ -223,20 +227,20 @@ def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Runs of a sweep, which has a parent run, and runs without one."""
-    return _two(chosen, "runs of a sweep", "without a parent run", lambda i: _PARENT in experiment.runs[i].tags)
+    """Separate runs of a sweep, which have a parent run, from runs without one."""
+    return _two_groups(chosen, "runs of a sweep", "without a parent run", lambda i: _PARENT in experiment.runs[i].tags)
 
 
 def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Runs with numbers that a sampler drew, and runs with numbers that a person typed, one kind after the other."""
-    groups = _two(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
+    """Separate runs with numbers that a sampler drew from runs with typed numbers, if one kind follows the other."""
+    groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
-    return groups if _disjoint(_starts(experiment, groups), tests=1) else None
+    return groups if _are_disjoint(_starts(experiment, groups), tests=1) else None
 
 
 def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
+    """Separate runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
 
     A run that failed may have logged only some of its parameters, so it belongs to the kind of runs that it is most like.
     """
@@ -247,7 +251,9 @@ def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
     finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
     parts = _parts(finished)
-    if len(parts) < 2 or _explained([p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]):
+    if len(parts) < 2 or _one_parameter_explains(
+        [p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]
+    ):
         return None
     groups: Groups = {}
     for i in chosen:
@@ -310,7 +316,7 @@ def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> Group
     return groups
 
 
-def _two(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> Groups | None:
+def _two_groups(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> Groups | None:
     groups: Groups = {}
     for i in chosen:
         groups.setdefault(yes if test(i) else no, []).append(i)
@@ -327,7 +333,7 @@ def _digits(text: str) -> int:
     return len((number[1] + number[2]).strip("0")) if number else 0
 
 
-def _explained(parsed: Sequence[Mapping[str, object]]) -> bool:
+def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
     """Return True if one parameter, which all trials have, determines which other parameters a trial has."""
     shared = set.intersection(*(set(p) for p in parsed))
     for name in shared:
@@ -339,8 +345,8 @@ def _explained(parsed: Sequence[Mapping[str, object]]) -> bool:
     return False
 
 
-def _crossed(experiment: Experiment, groups: Groups, name: str) -> bool:
-    """Return True if at least half of the settings in the smaller groups were tried in the largest too, as in a grid."""
+def _is_grid(experiment: Experiment, groups: Groups, name: str) -> bool:
+    """Return True if at least half of the settings in the smaller groups were also tried in the largest group, as in a grid."""
 
     def settings(members: Iterable[int]) -> set[frozenset[tuple[str, object]]]:
         parsed = inference.parse_params([experiment.runs[i].params for i in members])
@@ -351,7 +357,7 @@ def _crossed(experiment: Experiment, groups: Groups, name: str) -> bool:
     return 2 * len(smaller & known) >= len(smaller)
 
 
-def _separate(experiment: Experiment, groups: Groups) -> bool:
+def _are_separate(experiment: Experiment, groups: Groups) -> bool:
     """Return True if the groups lie apart in time or in the range of a hyperparameter, more clearly than by chance."""
     columns = [_starts(experiment, groups)]
     parsed = {i: p for i, p in _parsed(experiment, groups).items() if p}
@@ -359,7 +365,7 @@ def _separate(experiment: Experiment, groups: Groups) -> bool:
         values = [[float(v) for i in g if isinstance(v := parsed.get(i, {}).get(name), float)] for g in groups.values()]
         if all(values):
             columns.append(values)
-    return any(_disjoint(column, tests=len(columns)) for column in columns)
+    return any(_are_disjoint(column, tests=len(columns)) for column in columns)
 
 
 def _parsed(experiment: Experiment, groups: Groups) -> dict[int, Mapping[str, object]]:
@@ -371,7 +377,7 @@ def _starts(experiment: Experiment, groups: Groups) -> list[list[float]]:
     return [[s for i in g if (s := experiment.runs[i].started) is not None] for g in groups.values()]
 
 
-def _disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
+def _are_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
     """Return True if the groups' ranges do not overlap, which has a probability of at most `_LEVEL` in random groups."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):

@@ -28,19 +28,19 @@ from advisor.model.space import (
 
 _LEVEL = 0.01
 """Maximum probability, per study, with which independent hyperparameters would appear to be related."""
-_HOLDS = 0.95
+_MIN_AGREEMENT = 0.95
 """Minimum share of the trials in which a relation holds."""
 _MIN_VALUES = 3
 """Minimum distinct values of each related number."""
 _MAX_NAMES = 40
-"""Maximum number of varying numbers among which relations of three are looked for."""
-_EXACT = 1e-5
+"""Maximum number of varying numbers among which relations of three numbers are sought."""
+_TOLERANCE = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
-_SAMPLED = 24, 192
+_SAMPLE_SIZES = 24, 192
 """Numbers of trials in which a formula is tried first. If most of them contradict it, it cannot hold in nearly all trials."""
-_SCREENED = 64
+_SCREENING_TRIALS = 64
 """Number of trials in which a function of two hyperparameters is tried first."""
-_EXPOSURE = frozenset(
+_EXPOSURE_WORDS = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
 _POWERS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
@@ -49,7 +49,7 @@ _PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class Dependent:
     """A hyperparameter that others determine."""
 
     name: str
@@ -58,24 +58,26 @@ class Tie:
     """Formula for a study file; None if the values follow from the others without one."""
 
 
-def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Tie, ...]:
+def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Dependent, ...]:
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
-    Of the related ones, the least important follows from the others: a length before a regulariser before a learning rate before
-    a batch size. Tokens follow from the steps, which are set between studies, rather than the other way round. keep: names that
-    must not follow from others, because the study file declares them.
+    Of related hyperparameters, the least important one counts as dependent: a length before a regulariser, a regulariser before a
+    learning rate, and a learning rate before a batch size. Tokens follow from the steps, which are set between studies, rather than
+    the other way round. keep: names that must not count as dependent, because the study file declares them.
     """
     numbers = _numbers(params)
-    ties: list[Tie] = []
+    dependents: list[Dependent] = []
     for name in sorted(numbers, key=lambda n: (*_importance(n), counts_training(n), -len(n), n)):
-        others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in ties}}
-        if name not in keep and (tie := _formula_tie(name, numbers[name], others)) is not None:
-            ties.append(tie)
-    known = {t.name for t in ties}
+        others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in dependents}}
+        if name not in keep and (dependent := _dependent_by_formula(name, numbers[name], others)) is not None:
+            dependents.append(dependent)
+    known = {t.name for t in dependents}
     levels = {n: c for n, c in _levels(params).items() if n not in known}
     rest = [n for n in numbers if n not in known and n not in keep]
-    ties += [tie for n in rest if is_unknown(n) and (tie := _function_tie(n, levels)) is not None]
-    return tuple(ties)
+    dependents += [
+        dependent for n in rest if is_unknown(n) and (dependent := _dependent_by_levels(n, levels)) is not None
+    ]
+    return tuple(dependents)
 
 
 def is_unknown(name: str) -> bool:
@@ -100,7 +102,7 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
     factor = float(np.max((end + first) / length))
     expected = factor * length
     hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
-    chance = _collisions(end, np.maximum(1.0, 0.02 * end))
+    chance = _chance_of_agreement(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
     enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
     return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _LEVEL else None
@@ -131,7 +133,7 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
 
 def _importance(name: str) -> tuple[int]:
     """Return the rank of a name. Of related hyperparameters, the one with the lowest rank follows from the others."""
-    if counts_training(name) or _EXPOSURE & set(words_of(name)):
+    if counts_training(name) or _EXPOSURE_WORDS & set(words_of(name)):
         return (0,)
     if is_batch_size(name):  # a rate that was scaled with the batch size follows from it
         return (5,)
@@ -142,15 +144,15 @@ def _importance(name: str) -> tuple[int]:
     return (2,) if is_of_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
 
 
-def _formula_tie(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> Tie | None:
+def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> Dependent | None:
     tests = max(len(others) * (len(_POWERS) + 2) + len(others) ** 2 * len(_PAIRS), 1)
     present = np.isfinite(values)
     for parts, predict, text in _forms(values, others):
         both = present & np.isfinite(predict)
-        if both.sum() < _HOLDS * present.sum():
+        if both.sum() < _MIN_AGREEMENT * present.sum():
             continue
         if _holds(values[both], predict[both], tests):
-            return Tie(name, parts, text())
+            return Dependent(name, parts, text())
     return None
 
 
@@ -160,7 +162,7 @@ Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
     """Yield relations that the first settings do not contradict: the other names, the predicted values, the formula."""
     near = others
-    for number in _SAMPLED:
+    for number in _SAMPLE_SIZES:
         powers, signs = _possible_forms(values, near, number)
         possible: BoolArray = np.any(np.vstack([powers, signs]), axis=0)
         near = dict(itertools.compress(near.items(), possible))
@@ -187,9 +189,10 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
 
 
 def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
-    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), this many trials allow.
+    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), the first `number` trials
+    allow.
 
-    This makes a thousand hyperparameters fast.
+    This check keeps the search fast for a thousand hyperparameters.
     """
     rows = np.flatnonzero(np.isfinite(values))
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, number).astype(np.int64))]
@@ -198,8 +201,10 @@ def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number
     whole = bool((own == np.rint(own)).all())
     slack = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if whole else 0.0)
     with np.errstate(all="ignore"):
-        products = [_mostly(own, power * _medians(_finite(own / power)), slack) for power in (x**p for p in _POWERS)]
-        sums = [_mostly(own, s * x + _medians(own - s * x), slack) for s in _SIGNS]
+        products = [
+            _mostly_agree(own, power * _medians(_finite(own / power)), slack) for power in (x**p for p in _POWERS)
+        ]
+        sums = [_mostly_agree(own, s * x + _medians(own - s * x), slack) for s in _SIGNS]
     return np.array(products), np.array(sums)
 
 
@@ -215,8 +220,8 @@ def _medians(numbers: FloatArray) -> FloatArray:
     return np.asarray(np.take_along_axis(ordered, middle, axis=1).mean(axis=1, keepdims=True))
 
 
-def _mostly(values: FloatArray, predicted: FloatArray, slack: FloatArray) -> BoolArray:
-    """Return which predictions, shape (others, rows), agree with at least half of the values, shape (rows,)."""
+def _mostly_agree(values: FloatArray, predicted: FloatArray, slack: FloatArray) -> BoolArray:
+    """Return a mask of the predictions, shape (others, rows), that agree with at least half of the values, shape (rows,)."""
     agree: BoolArray = 2 * (np.abs(predicted - values) <= slack).sum(axis=1) >= len(values)
     return agree
 
@@ -237,7 +242,7 @@ def _product(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]])
 
 
 def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]]) -> str:
-    text = "" if math.isclose(factor, 1, rel_tol=_EXACT) else f"{_round(factor):.12g}"
+    text = "" if math.isclose(factor, 1, rel_tol=_TOLERANCE) else f"{_round(factor):.12g}"
     for name, _, power in parts:
         size = abs(power)
         term = _named(name) if size == 1 else f"{_named(name)} ** {size:g}"
@@ -252,7 +257,11 @@ def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
 def _round(factor: float) -> float:
     """Return the factor with the fewest digits that describe it: 0.1 for 0.0999999999."""
     return next(
-        (r for digits in range(1, 12) if math.isclose(r := float(f"{factor:.{digits}g}"), factor, rel_tol=_EXACT / 10)),
+        (
+            r
+            for digits in range(1, 12)
+            if math.isclose(r := float(f"{factor:.{digits}g}"), factor, rel_tol=_TOLERANCE / 10)
+        ),
         factor,
     )
 
@@ -271,14 +280,14 @@ def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     values, predicted = values[changed], predicted[changed]
     n = len(values)
     whole = bool((values == np.rint(values)).all())
-    tolerance = _EXACT * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
+    tolerance = _TOLERANCE * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
     hits = int((np.abs(values - predicted) <= tolerance).sum())
-    if hits < _HOLDS * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
+    if hits < _MIN_AGREEMENT * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
         return False
-    return bool(special.bdtrc(hits - 2, n - 1, _collisions(values, tolerance)) <= _LEVEL / tests)
+    return bool(special.bdtrc(hits - 2, n - 1, _chance_of_agreement(values, tolerance)) <= _LEVEL / tests)
 
 
-def _collisions(values: FloatArray, tolerance: FloatArray) -> float:
+def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
     """Return the probability that two settings agree in this number within the tolerance: the chance of one coincidence."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
@@ -293,7 +302,7 @@ def _collisions(values: FloatArray, tolerance: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """The values of a hyperparameter as numbers of its distinct values."""
+    """The values of a hyperparameter as indices of its distinct values."""
 
     codes: IntArray
     """Shape (trials,); -1 if missing."""
@@ -309,10 +318,10 @@ def _levels(params: Sequence[Mapping[str, Value]]) -> dict[str, _Levels]:
     return found
 
 
-def _function_tie(name: str, levels: Mapping[str, _Levels]) -> Tie | None:
-    """Return the tie of a number that two discrete hyperparameters determine, and that has more values than each of them.
+def _dependent_by_levels(name: str, levels: Mapping[str, _Levels]) -> Dependent | None:
+    """Return the number as dependent if two discrete hyperparameters determine it and it has more values than each of them.
 
-    The number of weights follows from depth and width.
+    For example, the number of weights follows from depth and width.
     """
     own = levels[name]
     rows = np.flatnonzero(own.codes >= 0)
@@ -331,15 +340,15 @@ def _function_tie(name: str, levels: Mapping[str, _Levels]) -> Tie | None:
     for one, two in _possible_pairs(values, discrete):
         keys = discrete[one] * (discrete[two].max() + 1) + discrete[two]
         if _determine(keys, values, tests):
-            return Tie(name, (one, two), None)
+            return Dependent(name, (one, two), None)
     return None
 
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
-    """Return the pairs of hyperparameters that give no value twice with different results in a part of the trials."""
+    """Return the pairs of hyperparameters whose equal values never occur with different `values` in a sample of the trials."""
     if len(discrete) < 2:
         return []
-    part = np.unique(np.linspace(0, len(values) - 1, _SCREENED).astype(np.int64))
+    part = np.unique(np.linspace(0, len(values) - 1, _SCREENING_TRIALS).astype(np.int64))
     codes = np.array([c[part] for c in discrete.values()])
     first, second = np.triu_indices(len(part), 1)
     differ = values[part][first] != values[part][second]
@@ -350,7 +359,7 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _determine(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return True if the keys determine the values, and not by chance. A trial equal to the one before is no evidence."""
+    """Return True if the keys determine the values, and not by chance. A trial equal to the preceding trial is no evidence."""
     count = int(values.max()) + 1
     pairs = np.sort(keys * count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():

@@ -1,4 +1,6 @@
-"""Determines which logged parameters are not separate hyperparameters: duplicates, tied ones, and lengths of training."""
+"""Determines which logged parameters are not separate hyperparameters: duplicates, parameters that follow from others, and lengths
+of training.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ class Roles:
     left_out: frozenset[str]
     """Duplicates of other parameters, and numbers that others determine."""
     steps: tuple[int | None, ...]
-    """Steps that each trial planned, by a parameter in `lengths`; None if unknown."""
+    """Planned number of steps of each trial, read from a parameter in `lengths`; None if unknown."""
     steps_per_unit: Mapping[str, float]
     """Steps per unit of each parameter in `lengths`."""
     decisions: tuple[Decision, ...]
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters whose role differs from the one that their values alone suggest."""
+        """The parameters with another role than their values alone suggest."""
         return {**self.derived, **self.lengths}
 
 
@@ -49,9 +51,9 @@ def parameter_roles(
     twins = inference.twins(params, declared)
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
     lengths, steps, factors = _lengths(left, declared, last_steps)
-    ties = relations.find_ties([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
-    derived = {tie.name: p for tie in ties if (p := _derived_parameter(tie, left)) is not None}
-    outside = [tie for tie in ties if tie.name not in derived]
+    dependents = relations.find_dependent([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
+    derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
+    outside = [dependent for dependent in dependents if dependent.name not in derived]
     decisions = [
         _decision(f"{clean(n)} has the values of {clean(other)} in every trial and is left out.")
         for n, other in twins.items()
@@ -60,7 +62,7 @@ def parameter_roles(
         _decision(
             f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is not searched: {clean(t.formula)}."
         )
-        for t in ties
+        for t in dependents
         if t.name in derived
     ]
     decisions += [
@@ -103,11 +105,11 @@ def _lengths(
     return {}, none, {}
 
 
-def _derived_parameter(tie: relations.Tie, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
+def _derived_parameter(dependent: relations.Dependent, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
     """Return the tied parameter with its formula; None if a study file cannot express it."""
-    whole = all(isinstance(p[tie.name], int) for p in params if tie.name in p)
-    why = f"inferred: it follows from {listed(tie.others)} in the trials"
+    whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
+    why = f"inferred: it follows from {listed(dependent.others)} in the trials"
     try:
-        return Parameter(role="derived", formula=tie.formula, type="int" if whole else "float", why=why)
+        return Parameter(role="derived", formula=dependent.formula, type="int" if whole else "float", why=why)
     except ValidationError:
         return None

@@ -12,7 +12,7 @@ _MAX_IDS = 5
 
 
 def filter_for(experiment: Experiment, members: Collection[int]) -> str | None:
-    """Return the shortest filter among those tried that selects exactly the runs at these indices; None if there is none."""
+    """Return the shortest of the candidate filters that select exactly the runs at these indices; None if there is none."""
     wanted = frozenset(members)
     # Values and keys with quotes would need escape sequences, which MLflow's filters lack.
     return next((text for text, runs in _candidates(experiment, wanted) if runs == wanted), None)
@@ -41,7 +41,7 @@ def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tupl
 
 
 def _by_time(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters by start time in milliseconds: before the first other run, or from the first of these runs on."""
+    """Yield filters by start time in milliseconds: runs before the first other run, or runs since the first wanted run."""
     starts = [run.started for run in experiment.runs]
     known = [s for s in starts if s is not None]
     if len(known) < len(starts):

@@ -1,6 +1,6 @@
 """Determines why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
 
-A pruned trial is behind the trials that went on past its last step. A crash, an interruption or a time limit strikes at any rank.
+A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit any rank.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.silent_failures import Costs
 
-_SHORT = 0.95
+_MAX_SHORT_LENGTH = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
 _INTERRUPTED_LEVELS = 0.1, 0.5
-"""Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: usually, and if they end
-at rungs or right after an evaluation. The first is the share of studies in which crashes are mistaken for pruning."""
+"""Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: the usual one, and the one
+for ends at rungs or right after an evaluation. The first is the share of studies in which crashes are mistaken for pruning."""
 _FINISHED_LEVELS = 0.001, 0.5
-"""The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
+"""The same p-values for short trials that ended normally. Few were pruned: most have another planned length or a time limit."""
 _CHOSEN_LEVELS = 0.001, 0.05
-"""The same for short trials that ended normally, if a hyperparameter sets the length of training."""
+"""The same p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
 _RUNGS = 0.001
 """Maximum p-value for an end at rungs: the probability that trials that end at random have as few distinct lengths."""
-_LATE = 0.05
+_MAX_DELAY = 0.05
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
-_DENSE = 5
+_MIN_DENSITY = 5
 """Minimum points of another metric per evaluation, to distinguish an end right after an evaluation from an end at any time."""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
 """Minimum number of short trials that show early stopping."""
-_AGREE = 0.9
+_MIN_EXPLAINED = 0.9
 """Minimum share of the trials that a patience must explain."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
 """Common values of `min_delta`, the minimum improvement that resets the patience of early stopping."""
@@ -47,7 +47,7 @@ _MAX_MONITORED = 8
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The trials that stopped early, each `evaluations` evaluations after its own best one."""
+    """The trials that stopped early, each of them `evaluations` evaluations after its best evaluation."""
 
     trials: tuple[int, ...]
     evaluations: int
@@ -63,7 +63,7 @@ def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArr
     lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
     known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
-    short: BoolArray = known & (np.max(shares, axis=0) < _SHORT)
+    short: BoolArray = known & (np.max(shares, axis=0) < _MAX_SHORT_LENGTH)
     return short
 
 
@@ -81,8 +81,8 @@ def find_pruned(
 ) -> set[int]:
     """Return the short trials that a tuner pruned.
 
-    groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally;
-    length_is_searched: whether a hyperparameter sets the length of training.
+    groups: trials that failed without an error, or were killed, one group for each kind of end; finished: trials that ended
+    normally; length_is_searched: True if a hyperparameter sets the length of training.
     """
     late = _logged_after_evaluation(blocks, costs)
     rivals = _Rivals(costs, params)
@@ -106,13 +106,13 @@ def find_pruned(
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """The rank of a trial at its last evaluation among the trials that went on."""
+    """The rank of a trial at its last evaluation among the trials that continued past it."""
 
     step: int
     worse_than: float
-    """Number of trials that went on and were better at this step; ties count half."""
+    """Number of continuing trials that were better at this step; ties count half."""
     passers: int
-    """Number of trials that went on."""
+    """Number of trials that continued past this step."""
 
     @property
     def behind(self) -> bool:
@@ -141,7 +141,7 @@ def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
 
 
 class _Rivals:
-    """Compares a trial with those that went on past its last evaluation."""
+    """Compares a trial with the trials that continued past its last evaluation."""
 
     def __init__(self, costs: Costs, params: Sequence[Mapping[str, Value]]) -> None:
         self._curves = [c.finite for c in costs.curves]
@@ -153,7 +153,7 @@ class _Rivals:
         self._others: dict[int, FloatArray] = {}
 
     def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
-        """Return the trial's rank among those that went on; None if there are none.
+        """Return the trial's rank among the trials that continued; None if no trial did.
 
         repeats: whether to count a longer trial if another run of its setting ended by this step. Without rungs, a person may have
         chosen the setting for a longer run because it was good.
@@ -174,27 +174,28 @@ class _Rivals:
         """Return the trial's cost at `step` if it went on; else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
-        if at < 0 or curve.steps[-1] * _SHORT <= step:
+        if at < 0 or curve.steps[-1] * _MAX_SHORT_LENGTH <= step:
             return math.nan
         return float(curve.values[at])
 
     def _was_shorter(self, trial: int, step: int) -> bool:
         """Return True if another run of the same setting ended at about `step` or before."""
         twins = (t for t in self._repeats.get(trial, ()) if t != trial)
-        return any(len(c := self._curves[t]) and c.steps[-1] * _SHORT <= step for t in twins)
+        return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_LENGTH <= step for t in twins)
 
 
 def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> BoolArray:
-    """Return a mask (trials,) of the trials that logged other metrics well after their last evaluation: they trained on.
+    """Return a mask (trials,) of the trials that logged other metrics well after their last evaluation, so they were still
+    training.
 
     Metrics that the longest trials log after training do not count.
     """
     last = axes.last_steps(blocks).astype(np.float64)
     ends = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
     intervals = np.array([_interval(c) for c in costs.curves])
-    longest = ends >= _SHORT * ends.max(initial=0)
+    longest = ends >= _MAX_SHORT_LENGTH * ends.max(initial=0)
     usual = float(np.max((last - ends)[longest], initial=0.0))
-    late: BoolArray = last - ends > np.maximum(usual, _LATE * intervals)
+    late: BoolArray = last - ends > np.maximum(usual, _MAX_DELAY * intervals)
     return late
 
 
@@ -207,7 +208,7 @@ def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collectio
 def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
     """Return True if another metric of the trial would show that it trained on after its last evaluation."""
     most = max(len(block.curve(trial)) for block in blocks.values())
-    return most >= _DENSE * len(costs.curves[trial])
+    return most >= _MIN_DENSITY * len(costs.curves[trial])
 
 
 def _interval(curve: Curve) -> float:
@@ -220,7 +221,7 @@ def _interval(curve: Curve) -> float:
 def find_early_stopped(
     blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], short: BoolArray
 ) -> Patience | None:
-    """Return the trials that stopped a constant number of evaluations after their own best one; None if no such number fits.
+    """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
     Of the common values of `min_delta`, the one that explains the most ends counts.
@@ -245,7 +246,7 @@ def _fit_patience(
     ends = [waits[t][-1] for t in trials if short[t]]
     patience, fitting = Counter(ends).most_common(1)[0]
     patient = sum(max(w, default=0) <= patience for w in waits)
-    if patience < _MIN_PATIENCE or fitting < _AGREE * len(ends) or patient < _AGREE * len(waits):
+    if patience < _MIN_PATIENCE or fitting < _MIN_EXPLAINED * len(ends) or patient < _MIN_EXPLAINED * len(waits):
         return None
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 

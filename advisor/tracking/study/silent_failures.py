@@ -1,8 +1,8 @@
-"""Finds trials that failed although their process ended normally: by their curves alone.
+"""Finds, by their curves alone, trials that failed although their process ended normally.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
 training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as
-ln 10, while most other trials did, and left it sooner, or if it got no better than on such a plateau in as much training.
+ln 10, that most other trials left sooner, or if its result is no better than such a plateau after as much training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOVED = 0.05
 """Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
 _LOST = 0.8
 """Minimum share of its own gain that a trial, or its training loss, loses in a collapse. Our choice."""
-_WENT_ON = 0.05
+_MIN_LATER_GAIN = 0.05
 """Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
 and only the logged loss is wrong."""
 _BEYOND_NOISE = 5.0
@@ -84,14 +84,14 @@ def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bo
 def find_silent_failures(
     blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], chance: float | None
 ) -> dict[int, End]:
-    """Return the end of each of these trials that failed by its curves. chance: known cost of guessing, if any."""
+    """Return the end of each of these trials whose curves show a failure. chance: cost of random guessing, if known."""
     found: dict[int, End] = {}
     for trial in trials:
         if reason := _not_finite(blocks, costs, trial):
             found[trial] = End("diverged", reason)
     rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > _MIN_FLAT]
     for trial in rest:
-        if reason := _collapse(costs, trial) or _undone(blocks, costs, trial):
+        if reason := _collapse(costs, trial) or _joint_collapse(blocks, costs, trial):
             found[trial] = End("diverged", reason)
     return found | _plateaus(costs, [t for t in rest if t not in found], chance)
 
@@ -100,7 +100,7 @@ def find_silent_failures(
 
 
 def _not_finite(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
-    """Return the clause that the objective or a loss is not finite to its end; empty if training went on."""
+    """Return the clause that the objective or a loss stays non-finite to its end; empty if training went on."""
     curve = costs.curves[trial]
     losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss(m)}
     losses = {m: loss for m, loss in losses.items() if len(loss)}
@@ -125,7 +125,7 @@ def _is_loss(metric: str) -> bool:
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return True if only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
-    A training loss that ends before the last evaluation is no evidence, unless its next value is due after it.
+    A training loss that ends before the last evaluation is no evidence, unless the loss's next value is due after that evaluation.
     """
     finite = [
         c
@@ -152,7 +152,7 @@ def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -
         return not (len(before) and len(after) and after[-1] >= before[0] - 0.1 * (before[0] - before.min()))
     if not len(after):
         return False
-    return bool(after.min() < min(before.min(initial=np.inf), after[0]) - _WENT_ON * range_of_costs)
+    return bool(after.min() < min(before.min(initial=np.inf), after[0]) - _MIN_LATER_GAIN * range_of_costs)
 
 
 def _since(metric: str, curve: Curve) -> str:
@@ -184,7 +184,7 @@ def _collapse(costs: Costs, trial: int) -> str:
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
 
 
-def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
+def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
     """Return the clause that the trial and its training loss lost most of what they had gained; empty otherwise.
 
     A broken classifier guesses one class after another, so its accuracy need not be constant.
@@ -245,7 +245,7 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
         # Learning may just start late: the success rate of a policy is zero until it succeeds for the first time.
         key = round(level / distance, 3)
         if key not in stays:
-            stays[key] = _longest_stay(_that_left(costs, level - _MOVED * distance), level, _FLAT * distance)
+            stays[key] = _longest_stay(_curves_below(costs, level - _MOVED * distance), level, _FLAT * distance)
         if 2 * stays[key] >= len(costs.curves[trial].finite):
             continue
         like = " as other trials do" if shared else ""
@@ -275,7 +275,7 @@ def _fell(values: FloatArray, distance: float) -> bool:
     return start - float(np.median(_last_half(values))) > _MOVED * distance
 
 
-def _that_left(costs: Costs, below: float) -> list[Curve]:
+def _curves_below(costs: Costs, below: float) -> list[Curve]:
     """Return the curves whose last half is mostly below this cost, so that noise alone does not count as leaving a level."""
     known = [c for c in costs.curves if len(c.finite)]
     return [c for c in known if float(np.median(_last_half(c.finite.values))) < below]
@@ -296,7 +296,9 @@ def _last_half(values: FloatArray) -> FloatArray:
 
 
 def _levels_of_chance(costs: Costs) -> FloatArray:
-    """Return the costs of guessing among 2, 3, ... classes, by the objective's name; empty if the name does not determine them."""
+    """Return the costs of random guessing among 2, 3, ... classes, by the objective's name; empty if the name does not determine
+    them.
+    """
     classes = np.arange(2, _MAX_CLASSES + 1)
     quantity = metric_direction.quantity(costs.metric)
     if "loss" in quantity or "entropy" in quantity:

@@ -13,11 +13,11 @@ from advisor.model.spec import MAX_NAME, Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Trial
 from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment
-from advisor.tracking.study import declared, from_study_file, inference
+from advisor.tracking.study import axes, declared, from_study_file, inference
 
 _RESERVED = 100
 """Number of characters of a study's name that are reserved for suffixes in the names of the next studies."""
-_CUT = ("pruned", "early_stopped")
+_CUT_SHORT = ("pruned", "early_stopped")
 """Statuses of trials that end before their planned length."""
 
 
@@ -68,11 +68,11 @@ def build_space(
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
     """Return the planned length of training, from the trials that ran to their end; None if it is unknown.
 
-    If these planned different lengths, the best one's counts. If every trial was pruned or stopped early, the longest of them gives
-    a lower bound.
+    If these planned different lengths, the best trial's length counts. If every trial was pruned or stopped early, the longest
+    trial gives a lower bound.
     """
-    ends = {t.index: int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))}
-    whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT]
+    ends = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
+    whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT_SHORT]
     if whole:
         planned = [t.fact("max_train_steps") for t in whole]
         if len({d for d in planned if d >= 1}) > 1:

@@ -21,6 +21,7 @@ from advisor.model.study import CurveBlock, Status
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.launch_failures import find_launch_failures
+from advisor.tracking.study.memory import find_memory_failures
 from advisor.tracking.study.silent_failures import Costs, End, find_silent_failures, read_costs
 
 _TAGGED: tuple[Status, ...] = (
@@ -43,7 +44,7 @@ _OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How the trials of a study ended."""
+    """The end statuses of a study's trials, and the decisions about them."""
 
     ends: tuple[End, ...]
     """End of each trial, shape (trials,)."""
@@ -60,7 +61,9 @@ def find_ends(
     *,
     lengths: Collection[str] = (),
 ) -> Ends:
-    """Return how each trial ended. params: hyperparameters of each trial; lengths: those that are the length of training."""
+    """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
+    training.
+    """
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
     ends = {
@@ -73,21 +76,25 @@ def find_ends(
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: End("no_data", "its launch failed") for i in launches}
+    lacking, of_memory = find_memory_failures(blocks, params, set(crashed) - errors.keys() - set(launches))
+    ends |= {i: End("infeasible", "it probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
     rest = [i for i in rest if i not in failed]
-    stopped, patience = _short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
+    stopped, patience = _cut_short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
     known = ends | failed | stopped
-    each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
+    each = tuple(known[i] if i in known else End(_process_status(runs[i])) for i in range(len(runs)))
     decisions = (
         *_decisions(each, set(failed), patience, stops),
         *_launch_failures(len(runs), [errors.get(i, "") for i in launches]),
+        *of_memory,
+        *_failed_evaluations(each, costs),
     )
-    return Ends(each, errors, (*decisions, *_failed_evaluations(each, costs)))
+    return Ends(each, errors | lacking, decisions)
 
 
 def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
-    """Return the cost of guessing that the adapters noted; None without one."""
+    """Return the cost of random guessing that the adapters logged; None if they logged none."""
     for run in runs:
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             value = float(json.loads(run.tags[contract.TAG_CHANCE])[objective.metric])
@@ -147,14 +154,14 @@ def _error(run: Run) -> str:
     return f"out of memory: {text}" if _OUT_OF_MEMORY.search(text) and not text.startswith("out of memory") else text
 
 
-def _plain(run: Run) -> Status:
-    """Return the status of a trial about which its curves say nothing."""
+def _process_status(run: Run) -> Status:
+    """Return the status of a trial whose curves show no failure, from the status of its process."""
     if run.status == "FAILED":
         return "infeasible"
     return "stopped" if run.status == "KILLED" or run.tags.get(contract.TAG_STATUS) == "stopped" else "complete"
 
 
-def _short(
+def _cut_short(
     runs: Sequence[Run],
     blocks: Mapping[str, CurveBlock],
     costs: Costs,
@@ -162,11 +169,11 @@ def _short(
     trials: Sequence[int],
     length_is_searched: bool,
 ) -> tuple[dict[int, End], short_runs.Patience | None]:
-    """Return the trials among these that stopped early or were pruned, and the patience if there is one."""
+    """Return which of these trials stopped early or were pruned, and the patience of early stopping if there is one."""
     mask = short_runs.short_trials(costs, params)
     ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
-        ways[_plain(runs[trial])].append(trial)
+        ways[_process_status(runs[trial])].append(trial)
     patience = short_runs.find_early_stopped(blocks, costs, ways["complete"] + ways["stopped"], mask)
     found: dict[int, End] = {}
     if patience is not None:

@@ -56,6 +56,9 @@ def build_trials(
     how = find_ends(runs, blocks, objective, params, lengths=roles.lengths)
     names = _distinct_names(runs)
     facts = _all_facts(runs, params, roles, how, last_steps, start)
+    counts_epochs = axes.counts_epochs(last_steps, params)
+    if counts_epochs:  # the last step is one less than the number of epochs if steps count from 0
+        _add_epochs(facts, params)
     trials = tuple(
         Trial(
             index=i,
@@ -72,7 +75,7 @@ def build_trials(
         )
         for i, run in enumerate(runs)
     )
-    by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or axes.counts_epochs(last_steps, params)
+    by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or counts_epochs
     warnings = ["Metrics were logged by epoch: every step in this report is an epoch."] if by_epoch else []
     decisions = (*roles.decisions, *how.decisions)
     return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
@@ -102,6 +105,13 @@ def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
     for known, steps in zip(facts, roles.steps, strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
+
+
+def _add_epochs(facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, Value]]) -> None:
+    """Add the planned epochs to each trial's entry in `facts`, shape (trials,), as its planned steps."""
+    for known, epochs in zip(facts, axes.planned_epochs(params), strict=True):
+        if epochs >= 1:
+            known.setdefault("max_train_steps", f"{epochs:.0f}")
 
 
 def _facts(run: Run) -> dict[str, str]:
@@ -149,7 +159,7 @@ def _is_seed(words: Sequence[str]) -> bool:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs. Runs with the same name get the start of their ids in addition, as long as necessary."""
+    """Return the names of the runs. Runs with equal names also get the start of their ids, as long as needed to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)

@@ -1,4 +1,4 @@
-"""This project's loop as a contender: the search in blocks of `advisor tune` (`advisor.planning.blocks`), on a benchmark's task."""
+"""This project's loop as a contender: `advisor tune`'s search in blocks (`advisor.planning.blocks`) on a benchmark's task."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROUND_TRIALS = (12, 24, 48)
 
 
 def one_round(task: Task, seed: int) -> Chosen:
-    """Run one study and then the next one as its file says, and judge the predictions in it."""
+    """Run one study and then the next study as planned, and judge the predictions in its file."""
     loop = _Loop(task, seed)
     update = {"sampler": Sampler(seed=seed), "trials": ROUND_TRIALS[seed % len(ROUND_TRIALS)]}
     start = task.start.model_copy(update=update)
@@ -57,7 +57,7 @@ def one_round(task: Task, seed: int) -> Chosen:
 
 @dataclass
 class _Loop:
-    """Trains the blocks, and is the analyst of their trials."""
+    """Trains the blocks, and implements the analyst of their trials."""
 
     task: Task
     seed: int
@@ -129,7 +129,7 @@ class _Loop:
         return following
 
     def legal(self, spec: StudySpec, _before: StudySpec, /) -> StudySpec:
-        """Return the study without anything that the task does not support."""
+        """Return the study without fields that the task does not support."""
         return self.task.legal(spec)
 
     def _judge(self, space: StudySpec, trials: Sequence[Trained]) -> None:

@@ -1,6 +1,6 @@
-"""Other searches on the same task with the same trials.
+"""Other searches on the same task with the same number of trials.
 
-A failed trial is reported to the search with the worst cost so far: these samplers do not learn from a missing result.
+A failed trial is reported to the search with the worst cost so far, because these samplers do not learn from a missing result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.model.spec import Parameter, StudySpec
 from loop.task import Setting, Task
 
 WIDER = 10.0
-"""Factor by which the contenders named "wider" extend each range, on both sides."""
+"""Factor by which the contenders named "wider" extend each range at either end."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _wider(name: str, parameter: Parameter) -> Parameter:
     else:
         length = parameter.high - parameter.low
         low, high = parameter.low - WIDER * length, parameter.high + WIDER * length
-    # A value at a limit is not allowed: stop after nine tenths of the distance.
+    # A value at a limit is not allowed, so stop after nine tenths of the distance.
     low = max(low, parameter.low - 0.9 * (parameter.low - floor)) if math.isfinite(floor) else low
     high = min(high, parameter.high + 0.9 * (ceiling - parameter.high)) if math.isfinite(ceiling) else high
     if parameter.type == "int":

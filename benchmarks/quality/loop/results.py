@@ -1,4 +1,4 @@
-"""Keeps results and trainings on disk, so that an interrupted benchmark resumes and a repeated one is free."""
+"""Stores results and trainings on disk, so that an interrupted benchmark resumes and a repeated one costs nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from loop.task import Outcome, Setting, Space, Task
 ROOT = Path(__file__).resolve().parents[3]
 LOOP = "this loop"
 ROUND = "one round"
-"""One study and the next one; only its predictions count, because its number of trials is not that of the others."""
+"""Contender of one study and the next study. Only its predictions count, because its number of trials differs."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One search on one task with one seed, judged."""
+    """The judged result of one search on one task with one seed."""
 
     key: str
     task: str
@@ -43,7 +43,7 @@ class Result:
 
 
 def key_of(task: Task, contender: str, seed: int) -> str:
-    """Return a key of everything that can change the result; for the loop and the round, also of the advisor's source."""
+    """Return a key of all inputs that can change the result; for the loop and the round, also of the advisor's source."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
     return _hash([*facts, _sources() if contender in (LOOP, ROUND) else ""])
 

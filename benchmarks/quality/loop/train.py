@@ -1,4 +1,4 @@
-"""Trains in memory and returns what the hook would have logged; without a store, thousands of trainings are affordable."""
+"""Trains in memory and returns the data that the hook would log; without a store, thousands of trainings are affordable."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tasks that are real trainings: small networks on the data of the recorded studies, most with a wrong starting space.
+"""Tasks that are real trainings of small networks on the data of the recorded studies, most with a wrong starting space.
 
 The faults are common ones: learning rates of another project, a range of ten decades, a range whose upper half does not train,
 too few steps, a missing warmup, a regulariser that is too strong or missing. A search is judged by the mean of `JUDGED_TRAININGS`
-further trainings of the setting that it chose, with seeds that no search has seen.
+further trainings of its chosen setting, with seeds that no search has used.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from loop.results import stored
 from loop.task import FIRST_JUDGED_SEED, Outcome, Setting, Space
 
 JUDGED_TRAININGS = 4
-"""Trainings that judge a chosen setting."""
+"""Number of trainings that judge a chosen setting."""
 FAILED_COST = {"val/loss": 10.0, "val/error": 1.0}
 """Cost of a training without a result."""
 HYPERPARAMETERS = frozenset(f.name for f in fields(Training))
 """Hyperparameters of a training."""
 VERSION = 1
-"""Version of the trainings; raising it discards all stored ones."""
+"""Version of the trainings. A higher version discards all stored trainings."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class TrainingTask:
 
     @staticmethod
     def _schedule(schedule: Mapping[str, Value]) -> dict[str, Value]:
-        """Return kind and warmup; a prefix "warmup+" of the kind is dropped, since the warmup steps say the same."""
+        """Return kind and warmup, without the prefix "warmup+" of the kind, which the warmup steps also state."""
         names = {"kind": "schedule", "warmup_steps": "warmup_steps"}
         return {
             names[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in schedule.items() if k in names
         }
 
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:
-        """Return the mean and the standard deviation of the setting's costs over seeds that no search has seen."""
+        """Return the mean and the standard deviation of the setting's costs over seeds that no search has used."""
         costs = [
             self.run(setting, FIRST_JUDGED_SEED + JUDGED_TRAININGS * seed + i).cost for i in range(JUDGED_TRAININGS)
         ]
@@ -132,7 +132,7 @@ def _tasks() -> list[TrainingTask]:
             CNN, {"learning_rate": _log(0.3, 30), "momentum": _linear(0.5, 0.95), **DECAY},
         ),
         TrainingTask(
-            "mlp, too wide", "ten decades of learning rates, most of them useless, and as wide a range of the others",
+            "mlp, too wide", "ten decades of learning rates, most of them useless, and equally wide other ranges",
             MLP, {"learning_rate": _log(1e-7, 1e3), "momentum": _linear(0.0, 0.999), "weight_decay": _log(1e-9, 10)},
         ),
         TrainingTask(

@@ -1,8 +1,8 @@
-"""The recorded studies: the cause that is switched on in each, and the rules that should or should not fire.
+"""The recorded studies: the cause that is switched on in each study, and the rules that should or should not fire.
 
 Labels follow from the cause, never from the verdict of a rule. No rule of `QUIET` may fire on the `healthy` studies of the same
-tasks. A rule about a fact, such as shuffling, may not fire on any study that leaves this fact unchanged (`_NOT_SWITCHED`). If a
-cause shows only on a special task, as overfitting does, its study has a twin that differs only in the cause.
+tasks. A rule about a fact, such as shuffling, may not fire on a study that leaves this fact unchanged (`_NOT_SWITCHED`). If a
+cause, such as overfitting, shows only on a special task, its study has a twin that differs only in the cause.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NOT_SWITCHED: Mapping[str, Callable[[RecordedStudy], bool]] = {
     "ckpt-best-lost": lambda s: s.training.keep == "best",
     "multi-host": lambda _: True,
 }
-"""Rules that may fire only if a setting of the study departs from the default; the functions tell whether it does not."""
+"""Rules that may fire only if a setting of the study departs from the default, each with a function that is true if not."""
 
 
 def studies() -> list[RecordedStudy]:

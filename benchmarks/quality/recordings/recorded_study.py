@@ -27,13 +27,13 @@ class RecordedStudy:
 
     name: str
     cause: str
-    """What was switched on, in a sentence."""
+    """Description of the cause that was switched on."""
     training: Training
     space: Mapping[str, Parameter]
     labels: tuple[Label, ...]
     trials: int = 12
     fixed: tuple[Mapping[str, float | int | str], ...] = field(default=())
-    """The trials' hyperparameters, if they are listed instead of drawn."""
+    """Hyperparameters of each trial, if they are listed instead of drawn."""
 
 
 def log_range(low: float, high: float) -> Parameter:
@@ -47,9 +47,9 @@ def linear_range(low: float, high: float) -> Parameter:
 # Arguments are packed into few lines, which the formatter would undo.
 # fmt: off
 SPACE = {"learning_rate": log_range(0.01, 1.5), "momentum": linear_range(0.6, 0.98), "weight_decay": log_range(1e-6, 3e-3)}
-"""The corner with the highest rates diverges: for causes that show nevertheless."""
+"""Space whose corner with the highest rates diverges, for causes that show nevertheless."""
 TAME = {"learning_rate": log_range(0.005, 0.5), "momentum": linear_range(0.5, 0.9), "weight_decay": log_range(1e-6, 3e-3)}
-"""All settings train, and the best lies inside."""
+"""Space in which all settings train and the best setting lies inside."""
 ADAM = {"learning_rate": log_range(3e-4, 0.05), "beta1": linear_range(0.7, 0.95), "weight_decay": log_range(1e-4, 0.1)}
 MLP = Training()
 CNN = Training(task="digits-cnn", learning_rate=0.1, norm="none")

@@ -1,4 +1,4 @@
-"""Recorded studies whose cause lies in the search: its space, or the settings that were chosen. See `causes`."""
+"""Recorded studies whose cause lies in the search: in its space or its choice of settings. See `causes`."""
 
 from __future__ import annotations
 

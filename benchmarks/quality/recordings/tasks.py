@@ -55,7 +55,7 @@ def _text() -> torch.Tensor:
 
 
 def _walk() -> torch.Tensor:
-    """Return a synthetic language: a fixed rule determines each letter from the two before it; one in ten is random."""
+    """Return a text in a synthetic language: a rule determines each letter from the two letters before; one in ten is random."""
     chance = torch.Generator().manual_seed(2)
     rule = torch.randint(16, (16, 16), generator=chance)
     letters = [0, 1]
@@ -118,7 +118,7 @@ class ResidualBlock(nn.Module):
         self.post = post
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Features of shape (batch, width) in and out."""
+        """Input and output have the shape (batch, width)."""
         y: torch.Tensor = self.norm(x + self.branch(x)) if self.post else x + self.branch(self.norm(x))
         return y
 
@@ -144,7 +144,7 @@ class Transformer(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT))
 
     def forward(self, letters: torch.Tensor) -> torch.Tensor:
-        """Scores of the next letter, shape (batch, letters, place), for letters of shape (batch, place)."""
+        """Return scores of the next letter, shape (batch, letters, position), for letters of shape (batch, position)."""
         hidden = self.blocks(self.embed(letters) + self.place, mask=self.mask, is_causal=True)
         scores: torch.Tensor = self.head(hidden)
         return scores.transpose(1, 2)

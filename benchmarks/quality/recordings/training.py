@@ -1,4 +1,4 @@
-"""The settings of a recorded trial: every default is healthy, and a cause changes one field."""
+"""The settings of a recorded trial. All defaults are healthy, and a cause changes one field."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Training:
     n_valid: int = 500
     evaluate_every: int = 20
     evaluate_irregularly: bool = False
-    """Evaluate at random intervals with the same mean, as when evaluating every few seconds."""
+    """Evaluate at random intervals with a mean of `evaluate_every`, as when evaluating every few seconds."""
     eval_batch_size: int = 500
     objective: str = "val/error"
     shuffle: bool = True
@@ -46,7 +46,7 @@ class Training:
     sorted_by_class: bool = False
     """Sort the training set by class."""
     overlap: bool = False
-    """Put the validation examples at the beginning of the training set as well."""
+    """Also put the validation examples at the beginning of the training set."""
     wait_s: float = 0.0
     """Additional seconds that the loader takes for a batch."""
     wait_per_example_s: float = 0.0

@@ -158,7 +158,7 @@ def _scheduler(
 
 
 def rate_factor(training: Training, step: int) -> float:
-    """Return the schedule's factor of the learning rate at a step, counted from 0; for every schedule but "plateau"."""
+    """Return the schedule's factor of the learning rate at a step, counted from 0, for every schedule except "plateau"."""
     total, warmup = training.max_train_steps, max(training.warmup_steps, 1)
     if step < warmup:
         return (step + 1) / warmup

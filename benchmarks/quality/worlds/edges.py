@@ -19,7 +19,7 @@ from worlds.world import Made, Outcome, Random, Situation, Store
 
 
 class Recorder:
-    """Logs trials with known results, under names and in units that differ from study to study."""
+    """Logs trials with known results. Names and units differ from study to study."""
 
     def __init__(self, random: Random, *, accuracy: bool | None = None) -> None:
         self.random, self.store = random, Store()
@@ -29,7 +29,7 @@ class Recorder:
         self.steps = int(random.choice([1000, 5000, 20_000]))
         self.points = int(random.integers(8, 30))
         self.wobble = float(random.choice([0.0, 0.001, 0.003]))
-        """Noise of one evaluation, as a share of the gain from training."""
+        """Standard deviation of one evaluation, as a share of the gain from training."""
 
     def log(
         self, params: Mapping[str, Any], excess: float, *, failed: bool = False, wobble: float | None = None
@@ -55,7 +55,7 @@ class Recorder:
 
 
 def _positions(random: Random, count: int) -> FloatArray:
-    """Return positions in 0..1: a grid or random ones."""
+    """Return positions in 0..1, on a grid or at random."""
     return np.linspace(0, 1, count) if random.integers(2) else np.sort(random.uniform(size=count))
 
 
@@ -63,7 +63,7 @@ def _positions(random: Random, count: int) -> FloatArray:
 
 
 def rates(random: Random, count: int, inside: float) -> Made:
-    """Return a search of the learning rate. inside: decades from the best rate to the highest one that trains."""
+    """Return a search of the learning rate. inside: decades from the best rate to the highest rate that trains."""
     rec = Recorder(random)
     decades, edge = float(random.uniform(3, 4.5)), float(random.uniform(-3, 0))
     logs = edge + decades * (_positions(random, count) - random.uniform(0.6, 0.8))
@@ -88,8 +88,8 @@ def _critical_edge(outcome: Outcome) -> bool:
 def real_edge(random: Random, count: int) -> Made:
     """Return a search of the learning rate in which results improve up to the highest rate that trains.
 
-    That rate lies within a factor of four below the lowest one that fails. In a wider gap, no trial shows how results go on, and
-    the advisor rightly asks for trials there.
+    The lowest rate that fails is at most four times as high. In a wider gap, no trial shows the results, and the advisor rightly
+    asks for trials there.
     """
     while True:
         made = rates(random, count, -float(random.uniform(0.3, 1.0)))
@@ -98,7 +98,7 @@ def real_edge(random: Random, count: int) -> Made:
 
 
 def one_rate(random: Random) -> Made:
-    """Return a grid of 36 learning rates. Training succeeds with one of them; with the others it ends at chance or diverges."""
+    """Return a grid of 36 learning rates. Training succeeds at one rate only; elsewhere it ends at chance level or diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
     for i, log in enumerate(logs):
@@ -138,7 +138,7 @@ def eight(random: Random, count: int, where: float) -> Made:
 
 
 def batches(random: Random, shift: float, grid: bool) -> Made:
-    """Return a search of learning rate and batch size. shift: factor of the best rate from the smallest to the largest batch."""
+    """Return a search of learning rate and batch size. shift: ratio of the best rates at the largest and smallest batch size."""
     rec = Recorder(random)
     sizes = [32, 64, 128, 256][: int(random.integers(3, 5))]
     noise, steep = float(random.choice([0.003, 0.01])), float(random.uniform(0.08, 0.2))
@@ -190,9 +190,9 @@ def sampled(random: Random, *, grid: bool) -> Made:
 
 
 def _wrongly_undersampled(outcome: Outcome) -> bool:
-    """Return True if the rule asks for more trials although twice as many would gain next to nothing.
+    """Return True if the rule asks for more trials although twice as many trials would gain next to nothing.
 
-    A finding that states a probability below one half of such a gain does not ask for them: the plan does not apply it.
+    A finding that states a probability of such a gain below one half does not count, because the plan does not apply it.
     """
     truth = outcome.made.truth
     asks = any(f.confidence >= MIN_CONFIDENCE for f in outcome.fired("space-undersampled"))
@@ -219,7 +219,7 @@ def sparse(random: Random) -> Made:
 def repeated(
     random: Random, *, lead: float, deviation: float = 0.01, again: int | None = None, loss: bool = False
 ) -> Made:
-    """Return single runs of several settings and then repeats of the two best with new seeds.
+    """Return single runs of several settings, followed by repeats of the two best settings with new seeds.
 
     lead: advantage of the first setting over all others, in standard deviations between seeds; the others are equal.
     """
@@ -258,7 +258,7 @@ def _compared(outcome: Outcome) -> str:
 
 
 def noisy_winner(random: Random) -> Made:
-    """Return equally good trials. The trial with the noisiest evaluations has the best single evaluation."""
+    """Return equally good trials, of which the one with the noisiest evaluations has the best single evaluation."""
     rec = Recorder(random)
     rec.points, rec.wobble = 40, 0.002
     count = int(random.integers(8, 21))

@@ -1,6 +1,8 @@
-"""How trials ended: pruned, stopped early, diverged, stuck, out of memory, continued by another run."""
+"""Situations in how trials end: pruned, stopped early, diverged, stuck, out of memory, continued by another run."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from advisor.tracking.runs import RunStatus
 from worlds.failing import at_chance, collapsed, failing, not_a_number, out_of_memory, skipped_batches
@@ -17,11 +19,11 @@ from worlds.shortened import (
 from worlds.world import Outcome, Situation
 
 MIN_TRIALS = 8
-"""Minimum number of trials of a next study that searches the space again; the playbook's short probes have fewer."""
+"""Minimum number of trials for a next study to count as a search of the space; the playbook's short probes have fewer trials."""
 
 
 def _called_a_bug(outcome: Outcome) -> bool:
-    """Return True if pruned trials count as crashed, or the report does not say that trials were pruned."""
+    """Return True if the report counts pruned trials as crashed, or does not say that trials were pruned."""
     wrong = [
         s for s, true in zip(outcome.statuses(), outcome.made.truth["states"], strict=True) if true == "pruned" != s
     ]
@@ -51,12 +53,12 @@ def _optimum_left_out(outcome: Outcome) -> bool:
 
 
 def _hardly_matters(outcome: Outcome) -> bool:
-    """Return True if the report says that a hyperparameter that matters hardly matters."""
+    """Return True if the report says of an important hyperparameter that it hardly matters."""
     return any(f.subject in outcome.made.truth["matters"] for f in outcome.fired("space-insensitive"))
 
 
 def _misread(outcome: Outcome) -> bool:
-    """Return True if more than a tenth of the trials with one kind of end are read as another, or if trials are missing."""
+    """Return True if, for some kind of end, over a tenth of the trials are read as another kind, or if trials are missing."""
     true, read = outcome.made.truth["states"], outcome.statuses()
     if len(true) != len(read):
         return True
@@ -69,7 +71,7 @@ def _misread(outcome: Outcome) -> bool:
 
 
 def _late_step(outcome: Outcome) -> bool:
-    """Return True if the report judges the best steps although early stopping chose them, or does not say that it did."""
+    """Return True if the report judges best steps that early stopping chose, or does not mention the early stopping."""
     stopped = outcome.made.truth["states"].count("early_stopped")
     if stopped < 5:
         return bool(outcome.fired("step-position"))
@@ -77,12 +79,12 @@ def _late_step(outcome: Outcome) -> bool:
 
 
 def _decided(outcome: Outcome) -> bool:
-    """Return True if a finding counts runs as repeats. The luck of evaluations needs no repeats."""
+    """Return True if a finding treats runs as repeats of a setting. A finding about noise of evaluations does not need repeats."""
     return any(f.subject != "evaluations" for f in outcome.fired("adopt", "tuning-saturated"))
 
 
 def _no_limit(outcome: Outcome) -> bool:
-    """Return True if at least four trials failed and no rule says where."""
+    """Return True if at least four trials failed and no rule says in which region."""
     failed = sum(state != "complete" for state in outcome.made.truth["states"])
     return failed >= 4 and not outcome.fired("space-infeasible", "space-boundary-infeasible")
 
@@ -159,6 +161,12 @@ SITUATIONS: tuple[Situation, ...] = (
         "no limit of the batch size",
         out_of_memory,
         lambda o: _misread(o) or _no_limit(o),
+    ),
+    Situation(
+        "A09 out of memory, nothing logged",
+        "memory is not named, or no limit of the batch size",
+        partial(out_of_memory, told=False),
+        lambda o: _misread(o) or _no_limit(o) or "ran out of memory" not in o.text,
     ),
     Situation("A10 random crashes (control)", _RANDOM_END, crashing, _misread),
     Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misread),

@@ -13,7 +13,7 @@ from worlds.world import Made, Random, Store
 
 
 def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]) -> Made:
-    """Return a study whose trials above a learning rate fail. fail: validation costs, training losses and state of such a trial."""
+    """Return a study whose trials above a learning rate fail. fail: returns costs, training losses and state of such a trial."""
     world, store = World(random), Store("failures")
     edge = 10 ** random.uniform(-2.6, -1.9)
     states = []
@@ -30,14 +30,14 @@ def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[Flo
 
 
 def not_a_number(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
-    """The training loss is NaN from some step on, and the objective sits at chance from there."""
+    """From some step on, the training loss is NaN and the objective stays at chance level."""
     onset = int(world.random.integers(2, len(costs) - 3))
     losses = np.where(np.arange(len(costs)) >= onset, np.nan, costs * 0.9)
     return np.where(np.arange(len(costs)) >= onset, 0.9, costs), losses, "diverged"
 
 
 def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
-    """The network predicts one class from the start; a loss still wobbles a little."""
+    """The network predicts one class from the start; the loss still varies slightly."""
     wobble = 0.0 if "loss" not in world.metric else float(world.random.choice([0.0, 1e-4]))
     level = math.log(2) if "loss" in world.metric else 0.9
     made = level + world.random.normal(0, 1, len(costs)) * wobble
@@ -45,7 +45,7 @@ def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, 
 
 
 def collapsed(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
-    """The trial learns, and falls back to a constant."""
+    """The trial learns, and then collapses to a constant output."""
     onset = int(world.random.integers(5, len(costs) - 6))
     made = np.where(np.arange(len(costs)) >= onset, 0.9, costs)
     return made, made, "diverged"
@@ -58,7 +58,7 @@ def failing(
 
 
 def skipped_batches(random: Random) -> Made:
-    """Healthy trials: some end with one non-finite batch that was skipped, or log a loss that is never finite."""
+    """Return healthy trials, of which some end with one skipped, non-finite batch, or log a loss that is never finite."""
     world, store = World(random), Store("skipped")
     broken, trials = bool(random.integers(2)), int(random.choice([12, 24]))
     for _ in range(trials):
@@ -72,8 +72,8 @@ def skipped_batches(random: Random) -> Made:
     return Made(store.experiment(), direction(world), {"states": ["complete"] * trials})
 
 
-def out_of_memory(random: Random) -> Made:
-    """Runs above a batch size run out of memory, most of them with an error text in a tag and all without a curve."""
+def out_of_memory(random: Random, *, told: bool = True) -> Made:
+    """Return a study whose runs above a batch size run out of memory, without a curve. told: with an error text in a tag."""
     world, store = World(random), Store("memory")
     sizes = [16, 32, 64, 128, 256, 512]
     limit = int(random.choice(sizes[2:5]))
@@ -86,6 +86,6 @@ def out_of_memory(random: Random) -> Made:
             store.log(params, world.metrics(world.curve(*settings), 10, dense=False))
         else:
             text = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-            store.log(params, {}, status="FAILED", tags={tag: text})
+            store.log(params, {}, status="FAILED", tags={tag: text} if told else {})
         states.append("complete" if size <= limit else "infeasible")
     return Made(store.experiment(), direction(world), {"states": states, "limit": limit})

@@ -8,7 +8,7 @@ from worlds.world import Made, Outcome, Random, Situation, Store
 
 
 def healthy(random: Random) -> Made:
-    """Return 6 to 30 trials of one to four hyperparameters. The optimum lies well inside, and the curves settle."""
+    """Return 6 to 30 trials of one to four hyperparameters. The optimum lies well inside the ranges, and the curves settle."""
     count, axes = int(random.integers(6, 31)), int(random.integers(1, 5))
     names = ["learning_rate", "weight_decay", "dropout", "label_smoothing"][:axes]
     at, optimum = random.random((count, axes)), random.uniform(0.3, 0.7, axes)

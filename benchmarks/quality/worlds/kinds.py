@@ -34,7 +34,8 @@ def study(
 ) -> Made:
     """Return a study of random search over a learning rate and a weight decay.
 
-    curves: the curves of one trial from its learning rate, in decades from the best one. rates: range of the learning rate.
+    curves: returns a trial's curves, given the distance of its learning rate from the best rate in decades. rates: range of the
+    learning rate.
     """
     store = Store()
     for _ in range(int(random.integers(trials[0], trials[1] + 1))):
@@ -56,9 +57,9 @@ def _misses(*rules: str) -> Callable[[Outcome], bool]:
 
 
 def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], Made]:
-    """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses for good.
+    """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses permanently.
 
-    early: the study has few evaluations, and the policy learns most before the first one.
+    early: the study has few evaluations, and the policy learns most before the first evaluation.
     """
 
     def make(random: Random) -> Made:
@@ -134,7 +135,7 @@ def _shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Rando
 
 
 def _own_jumps(random: Random) -> Made:
-    """Return a study in which a third of the trials jump, each at a step of its own, and recover slowly."""
+    """Return a study in which the loss of a third of the trials jumps, at a different step in each, and recovers slowly."""
     steps = int(random.integers(300, 900))
 
     def curves(random: Random, off: float) -> Curves:
@@ -152,7 +153,7 @@ def _own_jumps(random: Random) -> Made:
 
 
 def _collapses(random: Random) -> Made:
-    """Return a study whose better trials collapse to a noisy plateau near the start, seen only in evaluations."""
+    """Return a study whose better trials collapse to a noisy plateau near the initial loss, which only evaluations show."""
     points = int(random.integers(24, 80))
     accuracy = bool(random.integers(2))
     name = "val_accuracy" if accuracy else "val_loss"
@@ -203,7 +204,7 @@ def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> C
 
 
 def _norms(share: float, tail: str = "none") -> Callable[[Random], Made]:
-    """Return a maker of studies with log-normal gradient norms; this share of them is 26 to 50 times the median."""
+    """Return a maker of studies with log-normal gradient norms, of which the given share is 26 to 50 times the median."""
 
     def make(random: Random) -> Made:
         steps, spread = int(random.integers(400, 2000)), random.uniform(0.2, 0.7)
@@ -281,7 +282,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "B03 shared jump without evaluations", "instability", _shared_jump("both", logs_validation=False),
         _fires("stability-mid", "curve-train-loss-rises"),
     ),
-    Situation("B03 jumps at steps of their own", "no instability is found", _own_jumps, _misses("stability-mid")),
+    Situation("B03 the loss jumps at different steps per trial", "no instability is found", _own_jumps, _misses("stability-mid")),
     *(
         Situation(f"B04 {kind}", "a rule of losses fires", _other(kind), _fires(*_TRAINING[:4]))
         for kind in shapes.OTHERS

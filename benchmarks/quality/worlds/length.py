@@ -1,8 +1,8 @@
-"""The length of training under each kind of learning-rate schedule.
+"""Situations in the length of training, under each kind of learning-rate schedule.
 
 Curves follow one of two laws: a noisy quadratic with a power-law spectrum (Zhang et al., 2019), or a power law in the summed
-learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). The same law with a stretched schedule gives
-the true effect of twice the steps.
+learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). The true effect of twice the steps follows
+from the same law with a stretched schedule.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from advisor.model.space import FloatArray, IntArray
 from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 STEPS = 400
-"""Time steps of the simulated laws; logged steps are multiples of them."""
+"""Number of time steps of a simulated law, over which the logged steps are distributed."""
 _HALF = "the same schedule at half the length"
 
 Shape = Callable[[FloatArray], FloatArray]
-"""Learning rate, as a share of its peak, at each share of the training."""
+"""Function from shares of the training to the learning rate, as a share of its peak."""
 
 
 def _constant(x: FloatArray) -> FloatArray:
@@ -64,7 +64,7 @@ def shape_of(kind: str, random: Random) -> Shape:
 
 @dataclass(frozen=True)
 class Axis:
-    """How the steps were logged: step * `scale` + `first`, plus the run's start time in these units if `times`."""
+    """How steps are logged: step * `scale` + `first`, and plus the run's start time in these units if `times` is True."""
 
     first: int = 0
     scale: int = 1
@@ -76,7 +76,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Law:
-    """How the loss follows from the learning rate."""
+    """Dependence of the loss on the learning rate."""
 
     quadratic: bool
     pace: float
@@ -121,14 +121,14 @@ def _law(random: Random) -> Law:
 
 
 def _gain_again(law: Law, rate: float, shape: Shape) -> float:
-    """Return the gain from twice the steps as a share of the gain so far."""
+    """Return the further gain from twice the steps, as a share of the gain so far."""
     once, twice = law.curve(rate, shape, STEPS), law.curve(rate, shape, 2 * STEPS)
     gained = float(once[0] - once.min())
     return (float(once.min()) - float(twice.min())) / gained if gained > 0.1 else float("nan")
 
 
 def _settings(random: Random, kind: str, low: float, high: float) -> tuple[Law, Shape, FloatArray]:
-    """Draw a law, a schedule and learning rates such that twice the steps gain a share between `low` and `high`, for all rates."""
+    """Draw a law, a schedule and learning rates. At all rates, twice the steps gain a share between `low` and `high`."""
     while True:
         law, shape = _law(random), shape_of(kind, random)
         rates = np.sort(10 ** random.uniform(-0.3, 0.0, int(random.integers(4, 13))))
@@ -155,7 +155,7 @@ KNOWN = ("logged", "declared", "unknown")
 
 
 def make(random: Random, kind: str, low: float, high: float, known: str, axis: Axis | None = None) -> Made:
-    """Draw a study of one length under one kind of schedule. known: how the store shows the schedule; see `KNOWN`."""
+    """Draw a study of one length under one kind of schedule. known: how the store shows the schedule, one of `KNOWN`."""
     law, shape, rates = _settings(random, kind, low, high)
     objective, train, logged = _NAMES[random.integers(len(_NAMES))]
     total = int(random.choice([2_000, 10_000, 60_000]))
@@ -221,7 +221,7 @@ def _promises_nothing(outcome: Outcome) -> bool:
 
 
 def _misses_lengths(outcome: Outcome) -> bool:
-    """Return True if the report does not ask for longer training, or if its length is not 1 to 4 times the true one."""
+    """Return True if the report does not ask for longer training, or states a length outside 1 to 4 times the true length."""
     changes = [c for f in outcome.fired("curve-still-improving") for c in f.changes if isinstance(c, SetField)]
     lengths = [float(c.value) / outcome.made.truth["steps"] for c in changes if isinstance(c.value, int | float)]
     return not outcome.fired("curve-still-improving") or any(not 1 < share <= 4 for share in lengths)
@@ -229,7 +229,7 @@ def _misses_lengths(outcome: Outcome) -> bool:
 
 DECAYS = ("wsd", "linear", "cosine", "step")
 NONE, MUCH = (-1.0, 0.005), (0.05, 10.0)
-"""Range of the gain from twice the steps, as a share of the gain so far: negligible, and material."""
+"""Ranges of the gain from twice the steps, as a share of the gain so far: negligible gains, and gains that matter."""
 
 
 def _rows(number: int, known: str) -> list[Situation]:

@@ -1,4 +1,4 @@
-"""What else was logged: summaries, missing levels, directions, several objectives."""
+"""Situations in what was logged: summaries, missing levels, directions, several objectives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worlds.world import Made, Outcome, Random, Situation, Store
 
 
 def _summary(rng: Random, *, early: bool = False, last: bool = False) -> Made:
-    """A final value without a step, as Optuna's MLflow callback logs it. early: trials are also evaluated before the first step."""
+    """Log a final value without a step, as Optuna's MLflow callback does. early: also evaluate before the first step."""
     store, metric = Store(), str(rng.choice(["val_acc", "val/accuracy", "eval_f1"]))
     steps = evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
@@ -48,7 +48,7 @@ def _summary_in_curve(outcome: Outcome) -> bool:
 
 
 def _evaluated_first(rng: Random) -> Made:
-    """Healthy: a real evaluation at step 0."""
+    """Return a healthy study with a real evaluation at step 0."""
     store, steps = Store(), evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
         accuracy = np.r_[0.1 + rng.normal(0, 0.01), accuracy_curve(rng, steps, quality_of(rng, setting))]
@@ -63,7 +63,7 @@ def _point_lost(outcome: Outcome) -> bool:
 
 
 def _late_collapse(rng: Random) -> Made:
-    """The trial with the best step ends worse than another one, by the value that the tuner compared."""
+    """Return a study in which the trial with the best step ends worse than another, by the value that the tuner compared."""
     store, steps = Store(), evaluation_steps(rng)
     settings = sample_settings(rng, trial_count(rng))
     best = max(range(len(settings)), key=lambda i: quality_of(rng, settings[i]))
@@ -115,7 +115,7 @@ def _absent_is_level(outcome: Outcome) -> bool:
 
 
 def _contradicted(rng: Random) -> Made:
-    """The direction that the runs state contradicts the metric's name."""
+    """Return a study in which the stated direction contradicts the metric's name."""
     accuracy = bool(rng.random() < 0.6)
     metric = str(
         rng.choice(["val_accuracy", "valid/f1", "eval_auc"] if accuracy else ["val_loss", "val/error", "eval_wer"])
@@ -134,12 +134,12 @@ def _contradicted(rng: Random) -> Made:
     for setting in sample_settings(rng, trial_count(rng)):
         values = accuracy_curve(rng, steps, quality_of(rng, setting))
         store.log(setting | extra, {metric: (steps, values if accuracy else 1 - values)}, tags=tags)
-    # A user chooses `mode`; a tag is often a default.
+    # A user chooses `mode`, while a tag is often a default.
     return Made(store.experiment(), truth={"minimize": accuracy if how == "param" else not accuracy})
 
 
 def _not_contradicted(rng: Random) -> Made:
-    """Healthy: the stated direction agrees with the name, or the name is vague."""
+    """Return a healthy study: the stated direction agrees with the name, or the name is vague."""
     metric = str(rng.choice(["val_accuracy", "val_score", "val_quality"]))
     tags = {"advisor.objective": metric, "advisor.direction": "minimize" if metric == "val_score" else "maximize"}
     return Made(log_study(rng, sample_settings(rng, trial_count(rng)), metric=metric, tags=tags).experiment())
@@ -156,7 +156,7 @@ def _direction_missed(outcome: Outcome) -> bool:
 
 
 def _two_objectives(rng: Random, *, disagree: bool) -> Made:
-    """Accuracy and loss on validation data, which prefer opposite ends of the learning rate or the same one."""
+    """Return a study with accuracy and loss on validation data, which prefer opposite ends of the learning rate if `disagree`."""
     store, steps = Store(), evaluation_steps(rng)
     sign = 1 if rng.random() < 0.5 else -1
     for s in sample_settings(rng, max(trial_count(rng), 16)):

@@ -1,4 +1,4 @@
-"""The next study: one for each optimizer; ties, training lengths, measurements and constants are not searched."""
+"""Situations of the next study: it searches one optimizer, and no derived values, training lengths, measurements or constants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHOOSERS = ("optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "tr
 def optimizers(how: str) -> Callable[[Random], Made]:
     """Return a maker of studies that search the optimizer.
 
-    how: "shared" for one learning rate of all, "own" for one of each, or "alike" for optimizers with equal usual rates.
+    how: "shared" for one learning rate of all optimizers, "own" for one of each, or "alike" for optimizers with equal usual rates.
     """
 
     def make(random: Random) -> Made:
@@ -84,7 +84,7 @@ def _is_sgd(name: str) -> bool:
 
 
 def optimizers_together(outcome: Outcome) -> bool:
-    """Return whether some optimizer has no study of its own around its best rate, or a hyperparameter of another one."""
+    """Return whether an optimizer lacks a separate study around its best rate, or has a hyperparameter of another optimizer."""
     if outcome.report is None:
         return True
     name, rate, values = (outcome.made.truth[k] for k in ("name", "rate", "values"))
@@ -105,7 +105,7 @@ def optimizers_together(outcome: Outcome) -> bool:
 
 
 def optimizers_apart(outcome: Outcome) -> bool:
-    """Return whether optimizers with rates of their own, or with equal usual rates, are divided into several studies."""
+    """Return whether optimizers with separate rates, or with equal usual rates, are divided into several studies."""
     return any(o.rule == "optimizer-rates" for o in outcome.fired()) or outcome.report is None
 
 
@@ -113,7 +113,7 @@ def optimizers_apart(outcome: Outcome) -> bool:
 
 
 def tied(random: Random) -> Made:
-    """A study of two or three hyperparameters; others follow from them, count the training or are measured."""
+    """Return a study of two or three hyperparameters; other parameters are derived from them, training lengths or measurements."""
     n = int(random.choice((16, 24, 40)))
     space = nuisances(random, int(random.integers(2, 4)))
     rate = next(iter(space))
@@ -136,9 +136,9 @@ def tied(random: Random) -> Made:
 
 
 def tied_searched(outcome: Outcome) -> bool:
-    """Return whether a next study searches what follows from other hyperparameters, what was measured, or the length."""
+    """Return whether a next study searches a derived value, a measurement, or the training length."""
     wrong = {*outcome.made.truth["tied"], "num_params"}
-    if "base_lr" in wrong:  # either of the two rates may be computed from the other
+    if "base_lr" in wrong:  # either of the two rates may be derived from the other
         wrong.remove("base_lr")
         if any(sum(is_learning_rate(n) for n in s.searched) > 1 for s in following(outcome)):
             return True
@@ -163,7 +163,7 @@ _ARGUMENTS: Mapping[str, Any] = {
 
 
 def trainer_arguments(random: Random) -> Made:
-    """A study that logs 80 arguments; most of them never vary."""
+    """Return a study that logs 80 arguments, most of which never vary."""
     n = int(random.choice((12, 24)))
     space = nuisances(random, int(random.integers(2, 4)))
     at = random.random((n, len(space)))
@@ -173,7 +173,7 @@ def trainer_arguments(random: Random) -> Made:
 
 
 def cluttered(outcome: Outcome) -> bool:
-    """Return whether a next file lists constants among the parameters, loses one, or changes when it is written and read."""
+    """Return whether a next study file lists constants among the parameters, lacks a constant, or changes when written and read."""
     for spec in following(outcome):
         text = dump(spec)
         listed = text.partition("\nparameters:")[2].partition("\nconstants:")[0].partition("\ntrials:")[0]

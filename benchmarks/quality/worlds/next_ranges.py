@@ -1,4 +1,4 @@
-"""The ranges and the number of trials of the next study."""
+"""Situations in the ranges and the number of trials of the next study."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ DECADE = 10.5
 USUAL = {"sgd": 1.0, "adam": 0.03, "adamw": 0.03, "fine-tuning": 1e-3}
 """Rates above which an expert does not search without a reason, by kind of training."""
 FACTOR = 3.3
-"""Maximum factor by which a range may exceed them if the best trials lie right at them, with rounding."""
+"""Maximum factor by which a range may exceed the usual rates if the best trials lie right at these, with rounding."""
 
 
 TOPS = {"sgd": (-2.0, 0.0), "adam": (-3.5, -1.6), "adamw": (-3.5, -1.6), "fine-tuning": (-5.0, -3.2)}
 BOTTOMS = {"sgd": (-3.0, -1.5), "adam": (-5.0, -3.5), "adamw": (-5.0, -3.5), "fine-tuning": (-6.5, -5.0)}
-"""Decades in which the searched ranges of learning rates end: at the top, and at the bottom if the best rate lies below it."""
+"""Exponents of ten between which searched ranges of learning rates end: the upper end, and the lower end if the best rate is below
+it."""
 
 
 def _rate(random: Random) -> tuple[str, dict[str, Any]]:
@@ -43,7 +44,7 @@ def _rate(random: Random) -> tuple[str, dict[str, Any]]:
 
 
 def _positions(random: Random, count: int, axes: int) -> FloatArray:
-    """Return positions (count, axes), from 0 to 1 on the first axis: even or random ones on one axis, random ones on several."""
+    """Return positions (count, axes), from 0 to 1 on the first axis: even or random for a single axis, random for several."""
     if axes == 1 and random.integers(2):
         return np.linspace(0, 1, count)[:, None]
     at = random.uniform(size=(count, axes))
@@ -52,7 +53,7 @@ def _positions(random: Random, count: int, axes: int) -> FloatArray:
 
 
 def search(random: Random, where: float, *, count: int | None = None, axes: int | None = None) -> Made:
-    """Return a search of the learning rate, alone or with others. where: position of the best rate in its range; 1 is an end."""
+    """Return a search of the learning rate and perhaps others. where: position of the best rate; 1 is the range's upper end."""
     rec, (kind, constants) = Recorder(random), _rate(random)
     d = axes or int(random.integers(1, 4))
     n = count or max(int(random.choice([10, 16, 24, 40])), 8 * d)
@@ -75,7 +76,7 @@ def search(random: Random, where: float, *, count: int | None = None, axes: int 
 
 
 def _next_range(outcome: Outcome, name: str) -> Parameter | None:
-    """Return the hyperparameter in the first next study; None if it is not searched there."""
+    """Return the hyperparameter of the first next study; None if the study does not search it."""
     if outcome.report is None or not outcome.report.next:
         return None
     found = outcome.report.next[0].parameters.get(name)
@@ -101,7 +102,7 @@ def _optimum_left_out(outcome: Outcome) -> bool:
 
 
 def _too_far(outcome: Outcome) -> bool:
-    """Return True if the next range goes more than a decade beyond an end, or far beyond the usual rates."""
+    """Return True if the next range extends more than a decade beyond an end, or far beyond the usual rates."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None:
@@ -115,7 +116,7 @@ def _says_improving(outcome: Outcome) -> bool:
 
 
 def _past_visible_optimum(outcome: Outcome) -> bool:
-    """Return True if the range of the learning rate goes on although results turned inside it."""
+    """Return True if the range of the learning rate is extended although the optimum was visible inside it."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     beyond = new is not None and new.high is not None and new.high > 1.01 * truth["high"]
@@ -123,7 +124,7 @@ def _past_visible_optimum(outcome: Outcome) -> bool:
 
 
 def outermost_worse(random: Random) -> Made:
-    """Return a sweep in which the last trial before the end is much worse than its neighbours, which are the best."""
+    """Return a sweep in which the outermost trial is much worse than its neighbours, which are the best trials."""
     rec, count = Recorder(random), int(random.integers(8, 20))
     kind, constants = _rate(random)
     top = float(random.uniform(*TOPS[kind]))
@@ -137,7 +138,7 @@ def outermost_worse(random: Random) -> Made:
 
 
 def diverged_beyond(random: Random) -> Made:
-    """Return a study with a declared range; rates somewhat beyond it, tried as well, diverged."""
+    """Return a study with a declared range and trials at rates somewhat beyond it, which diverged."""
     rec = Recorder(random)
     kind, constants = _rate(random)
     top = float(random.uniform(*TOPS[kind]))
@@ -177,7 +178,7 @@ def _as_many_trials(outcome: Outcome) -> bool:
 
 
 def _other_side_kept(outcome: Outcome) -> bool:
-    """Return True if a one-axis sweep is moved at one end and searched in full again at the other."""
+    """Return True if the range of a one-axis sweep moves at one end, and yet all values at the other end are searched again."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None or _not_extended(outcome):
@@ -205,7 +206,7 @@ def _leads_as_warning(outcome: Outcome) -> bool:
 
 
 def six(random: Random) -> Made:
-    """Return 12 random trials of six hyperparameters; two of them matter."""
+    """Return 12 random trials of six hyperparameters, of which two matter."""
     rec = Recorder(random)
     best = random.uniform(0.3, 0.7, size=2)
     for u in random.uniform(size=(12, 6)):
@@ -218,7 +219,7 @@ def six(random: Random) -> Made:
 
 
 def _no_ladder(outcome: Outcome) -> bool:
-    """Return True if the next study has many trials of all hyperparameters, and the alternative is not mentioned."""
+    """Return True if the next study has many trials of all hyperparameters and does not mention searching fewer."""
     if outcome.report is None or not outcome.report.next:
         return False
     spec = outcome.report.next[0]
@@ -226,7 +227,7 @@ def _no_ladder(outcome: Outcome) -> bool:
 
 
 def _over_budget(outcome: Outcome) -> bool:
-    """Return True if a plan within half of what the last study cost exceeds it, or does not say what it leaves out."""
+    """Return True if a plan with half of the last study's cost as its budget exceeds this, or does not say what it leaves out."""
     made = outcome.made
     study = assemble(made.experiment, **made.arguments)
     steps = sum(float(study.cost_curve(t).steps[-1]) for t in study.trials if len(study.cost_curve(t)))
@@ -244,7 +245,7 @@ def _over_budget(outcome: Outcome) -> bool:
 
 
 def unstable_start(random: Random) -> Made:
-    """Return a search of the rate in which a low rate blew up early for another reason, and higher ones train."""
+    """Return a search of the learning rate in which a low rate diverged early for another reason, while higher rates train."""
     rec = Recorder(random, accuracy=True)
     logs = np.linspace(-5, -3, int(random.integers(8, 16)))
     odd = int(random.integers(0, len(logs) // 2))
@@ -265,7 +266,7 @@ def unstable_start(random: Random) -> Made:
 
 
 def _peak_below_best(outcome: Outcome) -> bool:
-    """Return True if a study of warmups trains at a lower rate than the best trial's."""
+    """Return True if a study of warmups trains at a lower learning rate than that of the best trial."""
     if outcome.report is None or outcome.report.best is None:
         return False
     best = float(outcome.report.best.params["lr"])

@@ -1,4 +1,4 @@
-"""The next study: hyperparameters that it compares, tunes, fixes, computes or leaves alone."""
+"""Situations in the roles of hyperparameters in the next study: compared, tuned, fixed, derived or unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES: Mapping[str, Parameter] = {
     "d_model": Parameter(type="int", low=128, high=1024, scale="log"),
     "mlp_ratio": Parameter(type="int", choices=(1, 2, 4, 8)),
 }
-"""Numbers of an architecture with the ranges or values that studies search."""
+"""Numeric hyperparameters of an architecture, with the ranges or values that studies search."""
 
 
 # --- stores ---------------------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def made(
 
 
 def scaled(random: Random, costs: FloatArray) -> FloatArray:
-    """Return costs of an everyday size, with noise of seeds."""
+    """Return costs of usual magnitude, with noise between seeds."""
     noise = float(costs.std()) / random.uniform(4, 30)
     costs = costs + noise * random.standard_normal(len(costs))
     return np.asarray(random.uniform(0.1, 0.5) + 0.3 * (costs - costs.min()) / max(float(costs.std()), 1e-9))
@@ -100,7 +100,7 @@ def position(parameter: Parameter, value: Value) -> float:
 
 
 def following(outcome: Outcome) -> Iterator[StudySpec]:
-    """Yield the next studies, also those that a probe prepares."""
+    """Yield the next studies, including those that a probe prepares."""
     for study in outcome.report.next_studies if outcome.report is not None else ():
         spec: StudySpec | None = study.spec
         while spec is not None:
@@ -152,7 +152,7 @@ def batches(how: str) -> Callable[[Random], Made]:
 
 
 def batch_searched(outcome: Outcome) -> bool:
-    """Return whether a next study draws the batch size from a range, or takes one that is no power of two or was never near."""
+    """Return whether a next study draws batch sizes from a range, or uses one that is no power of two or far from all trials."""
     if outcome.report is None:
         return True
     name, tried = outcome.made.truth["name"], outcome.made.truth["sizes"]
@@ -207,7 +207,7 @@ def shaped(how: str, *, declared: str = "") -> Callable[[Random], Made]:
 
 
 def architecture_widened(outcome: Outcome) -> bool:
-    """Return whether a next study tunes a number of the architecture as nuisance, or goes beyond the values that were asked for."""
+    """Return whether a next study tunes a number of the architecture as nuisance, or exceeds the values that the user asked for."""
     if outcome.report is None:
         return True
     tried = outcome.made.truth["tried"]
@@ -234,7 +234,7 @@ def _widens(finding: Any) -> bool:
 
 
 def question_dropped(outcome: Outcome) -> bool:
-    """Return whether the first next study does not compare the scientific hyperparameters, although no finding answers for them."""
+    """Return whether the first next study does not compare the scientific hyperparameters, although no finding settles them."""
     answered = {f.subject for f in outcome.fired("scientific-effect") if any(c.kind == "fix" for c in f.changes)}
     names = [n for n in outcome.made.truth["tried"] if n not in answered]
     specs = list(following(outcome))[:1]
@@ -245,7 +245,7 @@ def question_dropped(outcome: Outcome) -> bool:
 
 
 def questions(effect: float) -> Callable[[Random], Made]:
-    """Return a maker of studies that compare a choice or a few numbers. effect: size of the worse value, in noise of seeds."""
+    """Return a maker of studies that compare a choice or a few numbers. effect: loss of the worse value, in seed deviations."""
 
     def make(random: Random) -> Made:
         n = int(random.choice((12, 20, 30)))
@@ -276,7 +276,7 @@ def questions(effect: float) -> Callable[[Random], Made]:
 
 
 def beyond(random: Random) -> Made:
-    """A study whose best learning rate lies beyond the range; it also searches the batch size and the architecture."""
+    """Return a study whose best learning rate lies beyond its range, and that also searches batch size and architecture."""
     n = int(random.choice((36, 48)))
     shape, batch = str(random.choice(list(SHAPES))), str(random.choice(BATCHES))
     space = {

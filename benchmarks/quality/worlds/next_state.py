@@ -1,4 +1,4 @@
-"""What comes next: nothing can be told yet, one change a round, and the same step in the headline and the first study."""
+"""Situations in the choice of the next step: too little evidence, one change per round, agreement of headline and first study."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHERS: Mapping[str, tuple[float, float, bool]] = {
     "momentum": (0.5, 0.99, False),
     "grad_clip": (0.1, 10.0, True),
 }
-"""Low end, high end and log scale of hyperparameters other than the learning rate."""
+"""(low end, high end, whether the scale is logarithmic) of hyperparameters other than the learning rate."""
 VERBS = frozenset(
     "Fix Stabilize Widen Narrow Search Compare Lengthen Shorten Exploit Repeat Sweep Add Measure Find Resume Set Drop".split()
 )
@@ -82,21 +82,21 @@ def _noise(random: Random) -> Made:
 
 
 def _effect(random: Random) -> Made:
-    """Return studies in which one hyperparameter has a clear effect with its optimum inside: the twin of the noise."""
+    """Return a study like `_noise`, except that one hyperparameter has a clear effect with its optimum inside the range."""
     params, at = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + random.uniform(0.5, 2) * (at[:, 0] - random.uniform(0.35, 0.65)) ** 2
     return _loss(logged(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
 def _drops(outcome: Outcome) -> bool:
-    """Return whether no study follows that searches the learning rate, the only hyperparameter with an effect."""
+    """Return whether no next study searches the learning rate, the only hyperparameter with an effect."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     return not any(map(is_learning_rate, outcome.report.next_studies[0].spec.searched))
 
 
 def _ships(outcome: Outcome) -> bool:
-    """Return whether a next study exploits or ships; also if no study follows, or the report was refused."""
+    """Return whether a next study exploits or deploys, or there is no next study, or the study was refused."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     specs = [n.spec for n in outcome.report.next_studies]
@@ -104,7 +104,7 @@ def _ships(outcome: Outcome) -> bool:
 
 
 def _unpriced(outcome: Outcome) -> bool:
-    """Return whether the first study neither follows from a finding nor says what it costs and what it would show."""
+    """Return whether the first next study neither follows from a finding nor states its cost and what it would show."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     if any(f.severity != "note" for f in outcome.fired()):
@@ -138,7 +138,7 @@ def _policy(random: Random, off: float) -> shapes.Curves:
 
 
 def _one(kind: str | None, runs: tuple[int, int], *, rate: bool = True) -> Callable[[Random], Made]:
-    """Return a maker of studies of one setting. kind: of workload; None: any."""
+    """Return a maker of studies of one setting. kind: kind of workload; None: any kind."""
 
     def make(random: Random) -> Made:
         chosen = kind or str(random.choice(list(_KINDS)))
@@ -157,7 +157,7 @@ def _one(kind: str | None, runs: tuple[int, int], *, rate: bool = True) -> Calla
 
 
 def _no_sweep(outcome: Outcome) -> bool:
-    """Return whether the first study is no sweep of the learning rate at about a tenth of the length, a decade each side."""
+    """Return whether the first next study is not a sweep of learning rates, a decade to each side, at a tenth of the length."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     spec, name = outcome.report.next_studies[0].spec, outcome.made.truth["rate"]
@@ -181,7 +181,7 @@ def _no_question(outcome: Outcome) -> bool:
 
 
 def _six(random: Random) -> Made:
-    """Return 12 trials of six hyperparameters; one or two of them matter."""
+    """Return 12 trials of six hyperparameters, of which one or two matter."""
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
     costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)
@@ -189,7 +189,7 @@ def _six(random: Random) -> Made:
 
 
 def _no_ladder(outcome: Outcome) -> bool:
-    """Return whether neither the study nor its notes offer 12 to 24 trials of two hyperparameters, the others fixed."""
+    """Return whether neither the study nor its notes offer 12 to 24 trials of two hyperparameters with the others fixed."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     if any(f.goal in ("boundary", "infeasible") and f.severity != "note" for f in outcome.fired()):
@@ -205,7 +205,7 @@ def _no_ladder(outcome: Outcome) -> bool:
 
 
 def _overfit(random: Random) -> Made:
-    """Return studies that overfit, whose best trials end before the end. Some search a regulariser already."""
+    """Return a study whose trials overfit, so that best steps come before the end. It may already search a regulariser."""
     store, evaluations = Store(), int(random.integers(8, 16))
     has = str(random.choice(["", "", "dropout", "weight_decay", "fixed"]))
     for _ in range(int(random.integers(10, 21))):
@@ -221,7 +221,7 @@ def _overfit(random: Random) -> Made:
 
 
 def _within(new: Parameter, old: Parameter | None) -> bool:
-    """Return whether a range is a part of an older one, whose ends may be rounded outwards."""
+    """Return whether a range, up to rounding of its ends, is part of an older range."""
     if old is None or new.domain == old.domain:
         return old is not None
     inside = as_number(new.low) >= 0.95 * as_number(old.low), as_number(new.high) <= 1.05 * as_number(old.high)
@@ -229,7 +229,7 @@ def _within(new: Parameter, old: Parameter | None) -> bool:
 
 
 def _overdoes(outcome: Outcome) -> bool:
-    """Return whether the study against overfitting changes several regularisers, lacks none, or does not look at the steps."""
+    """Return whether the study against overfitting changes several regularisers, excludes zero, or ignores the number of steps."""
     if outcome.report is None:
         return True
     finding = next((f for f in outcome.fired("curve-overfitting")), None)
@@ -272,7 +272,7 @@ _OF_LENGTH = re.compile(r"fewer steps|[Ss]horten|[Ll]engthen the|decay at|rain f
 
 
 def _mixes(outcome: Outcome) -> bool:
-    """Return whether the first study has notes on the length of training, although it changes something else only."""
+    """Return whether the first study has notes on the length of training, although it changes only something else."""
     if outcome.report is None or len(outcome.report.next_studies) == 0:
         return True
     spec = outcome.report.next_studies[0].spec
@@ -284,7 +284,7 @@ FINAL = 20_000
 
 
 def _short_runs(random: Random) -> Made:
-    """Return a well explored study of short runs whose final length is known."""
+    """Return a well explored study of short runs; the length of the final training is known."""
     made = _explored(random)
     spec: StudySpec = made.arguments["spec"]
     return Made(
@@ -298,7 +298,7 @@ def _short_runs(random: Random) -> Made:
 
 
 def _untested(outcome: Outcome) -> bool:
-    """Return whether the long runs are not the best settings of the short ones, or lack a schedule."""
+    """Return whether the long runs do not repeat the best settings of the short runs, or lack a schedule."""
     if outcome.report is None:
         return True
     long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
@@ -337,7 +337,7 @@ def _explored(random: Random) -> Made:
 
 
 def _hesitates(outcome: Outcome) -> bool:
-    """Return whether nothing needs to change, and yet the first study does not exploit."""
+    """Return whether the first study does not exploit, although nothing needs to change."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     first = outcome.report.next_studies[0].spec

@@ -1,4 +1,4 @@
-"""Parameters: tuners' tags, ties, lengths, measurements, constants of a framework."""
+"""Situations in logged parameters: tuners' tags, derived values, lengths, measurements, constants of a framework."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _tags_unread(outcome: Outcome) -> bool:
 
 
 def _tied(rng: Random) -> Made:
-    """A hyperparameter that follows from others."""
+    """Return a study in which one hyperparameter is derived from others."""
     how = str(rng.choice(["tokens", "min_lr", "iterations", "one-minus", "scaled"]))
     settings: list[dict[str, Any]] = []
     for s in sample_settings(rng, trial_count(rng)):
@@ -91,7 +91,7 @@ def _tied_searched(outcome: Outcome) -> bool:
 
 
 def _untied(rng: Random) -> Made:
-    """Healthy: many independent hyperparameters with few levels, at random or in a grid, or changed one at a time."""
+    """Return a healthy study of many independent hyperparameters with few levels: random, on a grid, or changed one at a time."""
     levels = {
         "batch_size": [32, 64, 128, 256],
         "width": [32, 64, 128, 256],
@@ -131,7 +131,7 @@ def _falsely_tied(outcome: Outcome) -> bool:
 
 
 def _length(rng: Random) -> Made:
-    """The length of training varies, under an informative or an arbitrary name."""
+    """Return a study whose training length varies, under an informative or an arbitrary name."""
     name = str(rng.choice(["budget", "horizon", "rounds", "n_passes", "kimg"]))
     factor, every = int(rng.choice([1, 1, 10, 100])), int(rng.choice([1, 10]))
     store = Store()
@@ -151,7 +151,7 @@ def _name_searched(outcome: Outcome) -> bool:
 
 
 def _measured(rng: Random) -> Made:
-    """Measurements among the parameters."""
+    """Return a study with measurements among the parameters."""
     name = str(
         rng.choice(
             ["num_params", "best_epoch", "duration", "final_loss", "n_parameters", "size_of_model", "train_time_s"]

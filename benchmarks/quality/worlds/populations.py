@@ -1,4 +1,4 @@
-"""Several populations in one experiment."""
+"""Situations with several populations of runs in one experiment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HAND_NAMES = ("baseline", "try-2", "big-lr", "longer", "small-lr", "no-wd", "pa
 
 
 def _hand_and_sweep(rng: Random) -> Made:
-    """Runs by hand, then a sweep, in one experiment. They differ in names, a tuner's tags, a parent run or rounded numbers."""
+    """Return manual runs followed by a sweep. The two differ in names, a tuner's tags, a parent run or rounded numbers."""
     how = str(rng.choice(["names", "optuna", "parent", "digits"]))
     store, n, hand = Store(), int(rng.integers(14, 36)), int(rng.integers(4, 9))
     label = str(rng.choice(["name", "run_name", "exp_name", "tag"]))
@@ -35,7 +35,7 @@ def _hand_and_sweep(rng: Random) -> Made:
 
 
 def _two_models(rng: Random) -> Made:
-    """Two models, each with its own sweep, one after the other; ranges or hyperparameters may differ."""
+    """Return sweeps of two models, one after the other, whose ranges or hyperparameters may differ."""
     name = str(rng.choice(["model", "arch", "backbone", "model_name"]))
     store, large, small = Store(), int(rng.integers(14, 30)), int(rng.integers(6, 13))
     own = bool(rng.random() < 0.5)
@@ -75,7 +75,7 @@ def _not_separated(outcome: Outcome) -> bool:
 
 
 def _one_population(rng: Random) -> Made:
-    """Healthy: one study whose trials differ in kind: a comparison, a conditional space, a grid, an adaptive search."""
+    """Return one healthy study that looks mixed: a comparison, a conditional space, a grid, or an adaptive search."""
     how = str(rng.choice(["comparison", "conditional", "grid", "adaptive", "optional", "seeds", "failed"]))
     n, settings = trial_count(rng), []
     base = sample_settings(rng, n)

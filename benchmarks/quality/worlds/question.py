@@ -1,4 +1,5 @@
-"""The question of the study: scientific and unimportant hyperparameters, fair comparisons, and regularisers that are always on."""
+"""Situations in a study's question: scientific and unimportant hyperparameters, fair comparisons, regularisers that are always
+on."""
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ def asked(
     shifted: bool = False,
     conditional: bool = False,
 ) -> Callable[[Random], Made]:
-    """Return a maker of studies that compare the values of one hyperparameter, all others drawn at random.
+    """Return a maker of studies that compare the values of one hyperparameter; all other hyperparameters are random.
 
-    worse: distance of the last value behind the others at their best, in standard deviations between seeds. shifted: each value has
-    its best learning rate at another place. conditional: the first value has a hyperparameter of its own, which matters.
+    worse: difference between the best results of the last value and of the others, in standard deviations between seeds. shifted:
+    best learning rates differ between values. conditional: the first value has an additional hyperparameter that matters.
     """
 
     def make(random: Random) -> Made:
@@ -84,7 +85,7 @@ def verdicts(outcome: Outcome) -> list[Any]:
 
 
 def unanswered(outcome: Outcome) -> bool:
-    """Return whether the worse value is not named, or is named without an interval."""
+    """Return whether the report does not name the worse value, or gives no interval for it."""
     worse = outcome.made.truth["worse"].lower()
     messages = [str(f.message) for f in verdicts(outcome)]
     return not any(worse in text.lower() and re.search(r"interval", text) for text in messages)
@@ -95,7 +96,7 @@ def false_answer(outcome: Outcome) -> bool:
 
 
 def silent(outcome: Outcome) -> bool:
-    """Return whether the report has neither a finding on the question nor a reason why it cannot be answered."""
+    """Return whether the report has neither a finding on the question nor a reason why the question cannot be answered."""
     return not outcome.fired(QUESTION) and outcome.status(QUESTION) != "not-assessed"
 
 
@@ -108,7 +109,7 @@ def question_fixed(outcome: Outcome) -> bool:
 
 
 def unfair(kind: str) -> Callable[[Random], Made]:
-    """Return a maker of studies in which one value had no fair chance: bad learning rates, no result, or results at chance level.
+    """Return a maker of studies with an unfair comparison: one value has bad learning rates, no result, or results at chance level.
 
     kind: "rates", "failed", "chance", or "fair" for the healthy twin.
     """
@@ -159,9 +160,9 @@ def unfairness_invented(outcome: Outcome) -> bool:
 
 
 def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | None = None) -> Callable[[Random], Made]:
-    """Return a maker of studies of `count` hyperparameters. The truth holds each one's share of the variance, with interactions.
+    """Return a maker of studies of `count` hyperparameters. The truth holds each hyperparameter's share of the variance.
 
-    shares: approximate shares of the first hyperparameters; the others have no effect.
+    Shares include interactions. shares: approximate shares of the first hyperparameters; the others have no effect.
     """
 
     def make(random: Random) -> Made:
@@ -189,7 +190,7 @@ def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | Non
 
 
 def fixes_what_matters(share: float) -> Callable[[Outcome], bool]:
-    """Return a test whether the report calls a hyperparameter with this share of the variation unimportant."""
+    """Return a function that returns whether the report calls a hyperparameter with this share of the variation unimportant."""
     return lambda outcome: any(outcome.made.truth[str(f.subject)] >= share for f in outcome.fired("space-insensitive"))
 
 
@@ -209,7 +210,7 @@ STRONG: Mapping[str, Parameter] = {
 
 
 def regularised(*, strong: bool) -> Callable[[Random], Made]:
-    """Return a maker of studies that search a regulariser: from no effect up, or only where it is strong and hurts.
+    """Return a maker of studies that search a regulariser, from no effect up or (`strong`) only at strengths that hurt.
 
     The optimizer is SGD, for which a weight decay of 0.01 is strong; with Adam it is an ordinary value.
     """

@@ -42,7 +42,7 @@ def store_of(
 ) -> tuple[Store, str, str]:
     """Return a store with these trials, and the name and direction of the objective.
 
-    A cost of NaN is a trial that diverged; the curve of a cost in `stuck` is flat.
+    A cost of NaN means that the trial diverged. Curves that end at a cost in `stuck` are flat.
     """
     store = Store()
     accuracy = random.random() < 0.5

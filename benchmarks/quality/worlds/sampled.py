@@ -1,4 +1,4 @@
-"""Studies of a sampler, and questions to a report that several groups of situations share."""
+"""Studies of random trials, and questions about a report, for several groups of situations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def evaluation_steps(rng: Random) -> IntArray:
 
 
 def quality_of(rng: Random, setting: Mapping[str, Any]) -> float:
-    """Return the final accuracy of a setting: best near a rate of 0.01, with noise of seeds."""
+    """Return the final accuracy of a setting, with noise between seeds; it is best near a learning rate of 0.01."""
     rate = float(setting.get("lr", setting.get("learning_rate", 0.01)))
     return 0.94 - 0.03 * (math.log10(rate) + 2) ** 2 + rng.normal(0, 0.004)
 
 
 def accuracy_curve(rng: Random, steps: IntArray, final: float, start: float = 0.3) -> FloatArray:
-    """Return an accuracy that rises to its final value with a little noise, so its best value is rarely the last one."""
+    """Return an accuracy that rises to its final value with a little noise, so that the best value is rarely the last."""
     progress = steps / steps[-1]
     noise = rng.normal(0, 0.003, len(steps))
     curve: FloatArray = np.clip(

@@ -17,7 +17,7 @@ Curves: TypeAlias = dict[str, Metric]
 
 @dataclass(frozen=True)
 class Rates:
-    """Range of a learning rate, and the best one."""
+    """Range of a learning rate, and the best learning rate."""
 
     low: float = 1e-4
     high: float = 1e-2
@@ -35,7 +35,7 @@ def wandering(random: Random, points: int, lag: float = 0.9) -> FloatArray:
 
 
 def falling(random: Random, points: int, off: float) -> FloatArray:
-    """Return a smooth loss that falls from about 2.3; `off` is the learning rate in decades from the best one."""
+    """Return a smooth loss that falls from about 2.3. off: distance of the learning rate from the best rate in decades."""
     t = np.linspace(0, 1, points)
     end = 0.4 + 0.25 * off**2 + 0.03 * random.normal()
     return np.asarray(end + (2.3 - end) * (1 + random.uniform(20, 60) * 10 ** min(off, 0.0) * t) ** -0.8)
@@ -53,7 +53,7 @@ def restarts(random: Random, steps: int) -> list[int]:
 
 
 def saw(steps: int, begins: Sequence[int], size: float) -> FloatArray:
-    """Return rises at these steps that decay until the next one."""
+    """Return a curve that rises at these steps and decays after each rise."""
     rise = np.zeros(steps)
     for begin, end in zip(begins, [*begins[1:], steps], strict=True):
         rise[begin:end] = size * np.exp(-5 * np.arange(end - begin) / max(end - begin, 1))
@@ -61,12 +61,12 @@ def saw(steps: int, begins: Sequence[int], size: float) -> FloatArray:
 
 
 def stair(steps: int, begins: Sequence[int], size: float) -> FloatArray:
-    """Return rises at these steps that stay."""
+    """Return a curve that rises at these steps and stays there."""
     return np.asarray(size * sum((np.arange(steps) >= begin).astype(float) for begin in begins))
 
 
 def collapsed(random: Random, values: FloatArray) -> FloatArray:
-    """Return the curve with a collapse in its middle: from there on it is noise around a level near its start."""
+    """Return the curve with a collapse in its middle, after which it is noise around a level near its start."""
     at = int(random.uniform(0.35, 0.75) * len(values))
     after = (
         random.uniform(0.85, 1.3) * values[0] * np.exp(random.uniform(0.05, 0.3) * random.normal(size=len(values) - at))
@@ -78,9 +78,9 @@ def collapsed(random: Random, values: FloatArray) -> FloatArray:
 
 
 def policy(random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False) -> FloatArray:
-    """Return a success rate: near zero at first, then a noisy S-curve. With an outlying learning rate, it rises late or never.
+    """Return a success rate: near zero at first, then a noisy S-curve. Far from the best learning rate, it rises late or never.
 
-    start: share of the training after which the best trials learn; about zero if they learn before their first evaluation.
+    start: share of the training after which the best trials learn; about zero to learn before the first evaluation.
     """
     t = np.linspace(0, 1, points)
     middle = np.clip(start + 1.4 * start * abs(off) + 0.3 * start * random.normal(), 0.4 * start, 1.5)
@@ -94,7 +94,7 @@ def policy(random: Random, points: int, off: float, *, start: float = 0.25, coll
 
 
 def policy_losses(random: Random, success: FloatArray) -> dict[str, FloatArray]:
-    """Return losses of a policy gradient: the value loss rises while rewards grow, the policy loss hovers about zero."""
+    """Return losses of a policy gradient: the value loss rises while rewards grow, and the policy loss varies about zero."""
     n = len(success)
     value = 0.02 + random.uniform(0.2, 3.0) * np.convolve(success, np.ones(5) / 5, "same") ** 1.5
     value *= np.exp(0.3 * wandering(random, n, 0.6))
@@ -116,7 +116,7 @@ class FineTuned:
 
 
 def fine_tuned(random: Random, evaluations: int, *, overfits: bool) -> FineTuned:
-    """Return curves of fine-tuning: the validation loss is lowest after a third of the evaluations if it overfits."""
+    """Return curves of fine-tuning. overfits: the validation loss is lowest after a third of the evaluations."""
     t = np.arange(1, evaluations + 1) / evaluations
     train = 0.7 * np.exp(-3 * t) + 0.02 + 0.01 * random.normal(size=evaluations)
     base = 0.42 + 0.15 * np.exp(-5 * t)
@@ -131,7 +131,7 @@ def fine_tuned(random: Random, evaluations: int, *, overfits: bool) -> FineTuned
 
 
 def gradient_norms(random: Random, steps: int, spread: float, share: float, tail: str) -> FloatArray:
-    """Return norms with this spread of their logarithms about a falling level; a share of them is 26 to 50 times the median."""
+    """Return norms whose logarithms scatter by `spread` about a falling level; the given share is 26 to 50 times the median."""
     noise = random.normal(size=steps) if tail == "none" else random.laplace(size=steps) / np.sqrt(2)
     norms = np.exp(spread * noise) * np.linspace(1.5, 0.7, steps)
     far = random.uniform(size=steps) < share
@@ -218,4 +218,4 @@ OTHERS: dict[str, Maker] = {
     "quantised metrics": _quantised,
     "wandering noise": _wandering,
 }
-"""Kinds that must stay clean: each returns the objective, its direction and the curves of a trial."""
+"""Kinds of healthy curves: each function returns the objective, its direction, and a function that returns a trial's curves."""

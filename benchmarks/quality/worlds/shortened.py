@@ -19,7 +19,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @dataclass
 class World:
-    """A response surface with learning curves: validation cost falls from 1 towards a floor that depends on the settings."""
+    """A response surface with learning curves: the validation cost falls from 1 towards a floor that depends on the setting."""
 
     random: Random
     steps: int = 30
@@ -30,7 +30,7 @@ class World:
     metric: str = field(init=False)
     maximize: bool = field(init=False)
     early_lead: float = 0.0
-    """Speed advantage of higher learning rates early in training; 0 for none."""
+    """Speed advantage of higher learning rates early in training; 0 for no advantage."""
     dropout_weight: float = 0.01
     """Cost of the worst dropout at full length."""
 
@@ -98,7 +98,7 @@ def _pruned(
     dropout_weight: float = 0.01,
     budgets: bool = False,
 ) -> Made:
-    """Return a study of Optuna's own sampler and pruner. budgets: each run logs its maximum length."""
+    """Return a study with a sampler and a pruner of Optuna. budgets: each run logs its maximum length."""
     world = World(random, int(random.choice([27, 30])), early_lead=early_lead, dropout_weight=dropout_weight)
     seed = int(random.integers(1 << 30))
     sampler = optuna.samplers.TPESampler(seed=seed) if random.integers(2) else optuna.samplers.RandomSampler(seed=seed)
@@ -149,7 +149,7 @@ def pruned_by(pruner: str, status: RunStatus, **world: Any) -> Callable[[Random]
 
 
 def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, RunStatus, str]]) -> Made:
-    """Return a study of random settings. cut: the length, status and true state of a trial, from its costs."""
+    """Return a study of random settings. cut: returns a trial's length, status and true state, given its costs."""
     store, every, dense = Store("ended"), int(world.random.choice([1, 100])), bool(world.random.integers(2))
     states = []
     for _ in range(trials):
@@ -171,7 +171,7 @@ def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, Run
 
 
 def early_stopped(random: Random) -> Made:
-    """Every trial overfits after its best step, and stops when it has not improved for a number of evaluations."""
+    """Return trials that overfit after their best step and stop after several evaluations without improvement."""
     world = _Overfitting(random, steps=int(random.choice([40, 60, 100])))
     patience, min_delta = int(random.choice([3, 5, 10])), float(random.choice([0.0, 0.0, 1e-3]))
 
@@ -182,7 +182,7 @@ def early_stopped(random: Random) -> Made:
                 best, wait = cost, 0
             else:
                 wait += 1
-            if wait == patience:  # also at the planned last step: callbacks count that as an early stop
+            if wait == patience:  # also at the planned last step, which callbacks count as an early stop
                 return step, "FINISHED", "early_stopped"
         return len(costs), "FINISHED", "complete"
 
@@ -190,7 +190,7 @@ def early_stopped(random: Random) -> Made:
 
 
 class _Overfitting(World):
-    """Trials are best somewhere in training and get worse afterwards, or keep improving slowly."""
+    """Trials are best at some step and get worse afterwards, or keep improving slowly."""
 
     def curve(self, lr: float, dropout: float, decay: float) -> FloatArray:
         time = np.arange(1, self.steps + 1) / self.steps
@@ -205,7 +205,7 @@ def _whole(costs: FloatArray) -> tuple[int, RunStatus, str]:
 
 
 def crashing(random: Random) -> Made:
-    """A few trials crash at a random time, at any rank, without an error text."""
+    """Return a study in which a few trials, good or bad, crash at a random time without an error text."""
     world, share = World(random), random.uniform(0.15, 0.4)
 
     def cut(costs: FloatArray) -> tuple[int, RunStatus, str]:
@@ -217,7 +217,7 @@ def crashing(random: Random) -> Made:
 
 
 def time_limit(random: Random) -> Made:
-    """Some trials hit a time limit at any rank and end normally."""
+    """Return a study in which some trials, good or bad, reach a time limit and end normally."""
     world, share = World(random), random.uniform(0.2, 0.6)
 
     def cut(costs: FloatArray) -> tuple[int, RunStatus, str]:
@@ -232,7 +232,7 @@ def healthy(random: Random) -> Made:
 
 
 def chosen_length(random: Random) -> Made:
-    """The number of epochs is a hyperparameter, and each trial decays its learning rate to its own end."""
+    """Return a study in which the number of epochs is a hyperparameter, and each trial decays its learning rate until its end."""
     world, store = World(random), Store("lengths")
     trials = int(random.choice([12, 20, 30]))
     for _ in range(trials):
@@ -243,7 +243,7 @@ def chosen_length(random: Random) -> Made:
 
 
 def preempted(random: Random) -> Made:
-    """Some runs are killed. Their second runs continue from a checkpoint, start again, or count from zero."""
+    """Return a study with killed runs, whose second runs continue from a checkpoint, start again, or count from zero."""
     world, store = World(random), Store("preempted")
     trials, every = int(random.choice([8, 16, 24])), int(random.choice([1, 100]))
     way = str(random.choice(["checkpoint", "anew", "from zero"]))
@@ -265,7 +265,7 @@ def preempted(random: Random) -> Made:
 
 
 def seeds(random: Random) -> Made:
-    """Every setting is run twice with other, unlogged seeds, one after the other."""
+    """Return a study in which every setting is run twice in a row, with different seeds that are not logged."""
     world, store = World(random), Store("seeds")
     trials = int(random.choice([8, 12]))
     for _ in range(trials):

@@ -1,4 +1,4 @@
-"""The shape of a situation, and a store that shows what a plain MLflow store shows: no true status, no seeds, no facts."""
+"""The data class of a situation, and a store that shows only what a plain MLflow store shows: no true status, seeds or facts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Made:
-    """A simulated study, and what is true of it."""
+    """A simulated study, and the truth about it."""
 
     experiment: Experiment
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -86,12 +86,12 @@ class Made:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the advisor made of a simulated study."""
+    """The advisor's report on a simulated study."""
 
     made: Made
     report: Report | None
     error: str = ""
-    """The message of an AdvisorError, if the study was refused."""
+    """Message of the AdvisorError if the study was refused."""
 
     def fired(self, *rules: str) -> list[Finding]:
         """Return the findings of these rules, or of all rules."""

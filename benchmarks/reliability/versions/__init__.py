@@ -1,1 +1,1 @@
-"""Environments with chosen versions, and what is checked in them; used by `compatibility.py`."""
+"""Environments with chosen versions, and checks that run in them; used by `compatibility.py`."""

@@ -1,4 +1,4 @@
-"""Checks of the programs of an environment; a check that does not pass raises Failed with the reason."""
+"""Checks of an environment's programs. A check that does not pass raises Failed with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 TRAINING, STORES = HERE / "training.py", HERE / "stores.py"
 EXPERIMENT = "compatibility"
 RUNS, STEPS = 3, 60
-"""Runs that one call of the training logs, and steps of each."""
+"""Number of runs that one call of the training logs, and number of steps of each run."""
 STUDY = f"""\
 study: tiny
 objective: {{metric: val/loss, direction: minimize}}
@@ -62,7 +62,7 @@ def run_study(place: Place, store: Path) -> None:
 
 
 def _arrived(store: Path, experiment: str, runs: int) -> None:
-    """Wait until the store has all runs to their last step; on a busy machine that can take longer than the trainings wait."""
+    """Wait until the store has all runs to their last step. On a busy machine, trainings may have stopped waiting before."""
     query = (
         "SELECT count(DISTINCT r.run_uuid), count(*) FROM experiments e JOIN runs r USING (experiment_id) JOIN metrics m "
         "USING (run_uuid) WHERE e.name = ? AND r.status = 'FINISHED' AND m.key = 'train/loss'"
@@ -94,13 +94,13 @@ def analyze(place: Place, experiment: str = EXPERIMENT, trials: int = RUNS) -> b
 
 
 def analyze_both_ways(place: Place, store: Path) -> None:
-    """Analyze through the server and from its database; both must give the same bytes."""
+    """Analyze through the server and from its database. Both findings must have the same bytes."""
     if analyze(place) != analyze(place.at(f"sqlite:///{store}")):
         raise Failed("the server and its database give different findings")
 
 
 def newer_store(place: Place, store: Path) -> str:
-    """Check that the environment reads a store of a newer MLflow or refuses it in one line, without changing it."""
+    """Check that the environment reads a store of a newer MLflow, or refuses the store in one line, without changing it."""
     before = store.read_bytes()
     done = place.at(f"sqlite:///{store}").start("advisor", "analyze", "plain", "--out", place.folder / "newer", "-q")
     if store.read_bytes() != before:
@@ -113,7 +113,7 @@ def newer_store(place: Place, store: Path) -> str:
 
 
 def run_tests(place: Place, checkout: Path, words: Sequence[str]) -> str:
-    """Run tests and return the counts of passed and skipped ones. Raises Failed if a test failed or none passed."""
+    """Run tests and return the counts of passed and skipped tests. Raises Failed if a test failed or none passed."""
     paths = [checkout / word if word.endswith(".py") else word for word in words]
     settings = ("-p", "no:cacheprovider", "--rootdir", checkout, "-c", checkout / "pyproject.toml", "--tb", "no")
     done = place.start("python", "-m", "pytest", *settings, *paths)

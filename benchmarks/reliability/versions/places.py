@@ -20,7 +20,7 @@ from pathlib import Path
 _TIMEOUT_S = 900
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "OMP_NUM_THREADS": "1", "ADVISOR_CACHE": "off"}
 _READY_PATH = "/api/2.0/mlflow/experiments/search?max_results=1"
-"""Request that a server answers once it has opened its store."""
+"""Path of a request that a server answers once it has opened its store."""
 
 
 class Failed(Exception):  # noqa: N818 - a result of a check, not an error of the program
@@ -53,7 +53,7 @@ class Place:
         )
 
     def call(self, *words: str | Path) -> str:
-        """Run a program and return its output. Raises Failed with its last line if it fails."""
+        """Run a program and return its output. Raises Failed with the output's last line if the program fails."""
         done = self.start(*words)
         if done.returncode:
             output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -99,7 +99,7 @@ def install(home: Path, python: str, wanted: Sequence[str], work: Path) -> Place
 
 
 def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
-    """Return the versions of the installed ones of these packages, and of Python."""
+    """Return the versions of Python and of those of these packages that are installed."""
     script = (
         "import json, platform, sys; from importlib.metadata import distributions as d; "
         "found = {x.metadata['Name'].lower(): x.version for x in d()}; "

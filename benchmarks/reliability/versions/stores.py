@@ -47,7 +47,7 @@ def write(store: Path) -> None:
 
 
 def check(store: Path) -> dict[str, str]:
-    """Return the schema, and the differences of the store as read before and after its upgrade; empty if there are none."""
+    """Return the schema, and the store's differences before and after its upgrade; empty if there are none."""
     answers = {}
     with closing(sqlite3.connect(store)) as connection:
         answers["schema"] = str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
@@ -59,7 +59,7 @@ def check(store: Path) -> dict[str, str]:
 
 
 def difference(store: Path) -> str:
-    """Return the names of the parts that do not read as written; empty if all do."""
+    """Return the names of the parts of the store that differ from the written data; empty if all agree."""
     from advisor import analyze
     from advisor.model.errors import AdvisorError
     from advisor.tracking.stores.reading import read_experiment

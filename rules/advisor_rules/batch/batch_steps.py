@@ -91,7 +91,9 @@ class BatchSteps(Rule):
         message, action = _message(name, race, scales, knee), _action(fastest, knee)
         change: Change = Advise(text=str(action))
         if math.isfinite(fastest) and name in study.searched and name is not None and fastest.is_integer():
-            change = FixParameter(parameter=name, value=int(throughput.usable(study, name, fastest)), why=str(message))
+            change = FixParameter(
+                parameter=name, value=int(throughput.usable_size(study, name, fastest)), why=str(message)
+            )
         axis: tuple[Evidence, ...] = ()
         if name:
             line = Line(value=knee, label="scales up to here")

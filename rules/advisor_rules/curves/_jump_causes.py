@@ -62,19 +62,19 @@ def noise_remedy(
     if p_values and np.median(p_values) <= _MAX_P:
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
+    if study.kind == "reinforcement-learning":
+        return _more_examples(examples, "episodes"), "too few episodes in each evaluation"
     if p_values:
         return _more_examples(examples), "a small validation set: training does not jump with it"
     text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
     return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
 
 
-def _more_examples(times: float) -> Advise:
-    """Return the advice to use this many times as many validation examples, or another one if that is impractical."""
+def _more_examples(times: float, examples: str = "validation examples") -> Advise:
+    """Return the advice to use this many times as many examples, or another one if that is impractical."""
     if times > MAX_TIMES:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
-        return Advise(text=f"{instead}: no realistic validation set separates them.")
+        return Advise(text=f"{instead}: no realistic number of {examples} separates them.")
     number = max(math.ceil(times), 2)
-    text = (
-        f"Evaluate on about {number} times as many validation examples, or compare the means of {number} evaluations."
-    )
+    text = f"Evaluate on about {number} times as many {examples}, or compare the means of {number} evaluations."
     return Advise(text=text, new_scores=True)

@@ -48,6 +48,7 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "boundary"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-boundary",),

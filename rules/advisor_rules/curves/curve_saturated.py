@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import Ending
+from advisor.computed.space import settings
 from advisor.engine.rule import Count, Expectation, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
@@ -40,6 +41,8 @@ class CurveSaturated(Rule):
     Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
     equally. If you keep the best checkpoint, training too long only costs time, so if in doubt, choose the longer training.
 
+    If many trials were pruned, the rule cannot judge: early results selected trials that settle early.
+
     In two cases, the rule gives advice but does not shorten the training. If different settings reach the same value in the first 5
     % of the steps, they may be stuck on a plateau. If the steps to drop could hide a gain larger than the lead of the best trial
     and the noise between trials, short runs could rank the best settings wrongly.
@@ -53,6 +56,7 @@ class CurveSaturated(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "no-worse"
     while_running: ClassVar[bool] = True
     as_if_ended: ClassVar[bool] = True
@@ -95,6 +99,8 @@ class CurveSaturated(Rule):
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
         flat_endings = [e for e in judged_endings if e.saturated(**limits)]
         if 2 * len(flat_endings) > len(judged_endings):
+            # Pruning by early results keeps the settings that are fast at first; others need longer.
+            settings.require_unpruned(study)
             yield self._finding(study, flat_endings, len(judged_endings))
 
     def _finding(self, study: Study, flat_endings: list[Ending], judged_count: int) -> Finding:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves import noise
-from advisor.computed.curves.step_noise import MIN_EVALUATIONS, Around, Ranking, around_best, redraw_ranking
+from advisor.computed.curves.step_noise import MIN_EVALUATIONS, HalfAroundBest, Ranking, around_best, redraw_ranking
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.engine.rule import Count, Rule, Share
@@ -54,6 +54,7 @@ class CurveStepVariance(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "efficiency"
+    compares_results: ClassVar[bool] = True
 
     best: Count = 5
     """Number of best settings to compare."""
@@ -130,7 +131,7 @@ class CurveStepVariance(Rule):
         severity: Severity = "note" if by_seeds or few else "warning"
         return self._report(study, trials, message, 1 - ranking.keeps, rows, severity, test.examples_needed)
 
-    def _single(self, study: Study, trial: Trial, part: Around) -> Iterator[Finding]:
+    def _single(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite
         fall = change_since(curve.values, 0)
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())

@@ -64,6 +64,7 @@ class CurveStillImproving(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "longer-reaches"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
@@ -194,7 +195,7 @@ class CurveStillImproving(Rule):
                     study,
                     longer,
                     why=f"The best trials still improve at {study.at(improving_endings[0].until)}. Twice the steps would bring "
-                    f" {study.spec.objective.metric} {forecast}.",
+                    f"{study.spec.objective.metric} {forecast}.",
                 ),
                 Advise(text=_CONSTANT if all(_stays_constant(e) for e in improving_endings) else _DECAY_ADVICE),
             ),

@@ -60,16 +60,16 @@ def of_best(study: Study) -> Luck | None:
     return None
 
 
-def _best_part(study: Study, trial: Trial) -> step_noise.Around | None:
+def _best_part(study: Study, trial: Trial) -> step_noise.HalfAroundBest | None:
     return step_noise.around_best(study.cost_curve(trial).finite.values)
 
 
-def _noise(around: step_noise.Around) -> float:
-    """Return the noise of one evaluation; `Around.noise` is the lowest of several estimates, too low for estimating luck."""
+def _noise(around: step_noise.HalfAroundBest) -> float:
+    """Return the noise of one evaluation; `HalfAroundBest.noise` is the lowest of several estimates, too low for this purpose."""
     return max(around.noise, float(np.std(around.rest)))
 
 
-def _expected_luck(around: step_noise.Around) -> float:
+def _expected_luck(around: step_noise.HalfAroundBest) -> float:
     """Return the expected difference between the best point of the smooth course and the best evaluation."""
     noise = _noise(around) * np.random.default_rng(0).standard_normal((_DRAWS, len(around.course)))
     return float(around.course.min() - (around.course + noise).min(axis=1).mean())

@@ -21,7 +21,7 @@ from advisor.model.words import count
 from advisor.stats import best_of, difference
 
 STOP = (
-    "Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on {data} once and ship it; "
+    "Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on {data} once and deploy it; "
     "or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
 )
 
@@ -41,7 +41,7 @@ class TuningSaturated(Rule):
 
     ## What to do
     Run one last adaptive search around the good trials, then stop tuning these hyperparameters in this space. Take the best
-    setting, or an equally good one that is simpler or cheaper, evaluate it on the test set once, and ship it. Or change the
+    setting, or an equally good one that is simpler or cheaper, evaluate it on the test set once, and deploy it. Or change the
     question: another architecture, more data, more steps, a hyperparameter that was fixed.
 
     ## How sure
@@ -54,6 +54,7 @@ class TuningSaturated(Rule):
 
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "exploitation"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("adopt",),
@@ -118,7 +119,7 @@ class TuningSaturated(Rule):
                 sd=Number(sd, 2),
                 recent=counts.recent,
             ),
-            action=f"Make one last search where the good trials lie, then evaluate the best setting on {data} once and ship it.",
+            action=f"Make one last search where the good trials lie, then evaluate the best setting on {data} once and deploy it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],

@@ -62,6 +62,7 @@ class EvalSize(Rule):
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
     goal: ClassVar[Goal] = "efficiency"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("curve-step-variance", "adopt"),

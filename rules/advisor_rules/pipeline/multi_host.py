@@ -79,7 +79,7 @@ class MultiHost(Rule):
             ("ranks", first.world_size),
             ("hosts", len(set(map(str, first.values("host")))) or "unknown"),
             ("parallelism", first.parallel),
-            (f"{fault.fact} by rank", first.shown(fault.fact)),
+            (f"{fault.fact} by rank", first.values_text(fault.fact)),
         )
         return self.finding(
             say(

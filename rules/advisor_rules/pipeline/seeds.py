@@ -119,7 +119,7 @@ class Seeds(Rule):
         rows: list[tuple[str, Item]] = [("seeds of these trials", seeds)]
         world = ranks.read(trials[0])
         if world is not None:
-            rows += [(f"{name} by rank, first trial", world.shown(name)) for name in ("seed", "loader_seed")]
+            rows += [(f"{name} by rank, first trial", world.values_text(name)) for name in ("seed", "loader_seed")]
         return self.finding(
             message,
             action=advice,

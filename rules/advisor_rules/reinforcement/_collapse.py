@@ -17,6 +17,8 @@ _FIRST = 3
 """Number of points at the start of a trial whose median is its first level."""
 _WITHOUT_ADVANTAGE = 0.75
 """Minimum late share of groups without advantage, if it was logged, for rewards that differ between prompts only."""
+_FALLEN = 0.5
+"""Share of the start below which the entropy must lie beyond noise. It varies too much after a collapse to test a lower one."""
 _LATE = 0.8
 """Share of the training after which its points are late."""
 
@@ -48,7 +50,7 @@ class Collapse:
     ceiling: float
     """Reward at no entropy, from a line through the reward against exp(entropy) up to the collapse."""
     p: float
-    """p-value of an entropy below the limit after the collapse."""
+    """p-value of a mean entropy after the collapse below half of the start."""
     room: str
     """Why more reward is possible, as a clause."""
 
@@ -89,7 +91,7 @@ def _collapse(
 ) -> Collapse | None:
     steps, entropy = entry.curve.steps, entry.curve.values
     start, after = float(np.median(entropy[:_FIRST])), level(entropy[index:])
-    p = after.p_below(limits.collapsed * start)
+    p = after.p_below(_FALLEN * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
     before = level(reward[middle : middle + max(len(reward) // 5, 2)])

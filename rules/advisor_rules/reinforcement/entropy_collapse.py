@@ -28,12 +28,12 @@ class EntropyCollapse(Rule):
 
     ## What it looks at
     The policy's entropy against the first points of the same trial. It has collapsed if it falls below a fifth of this start before
-    half of the training and stays there on average. That alone is normal for a task that is solved, so two more things must hold.
-    The reward stands still in the second half: it gains at most a tenth of its range, or no more than its noise. And more reward is
-    possible: the rewards of a batch differ by at least three quarters of their largest standard deviation although hardly any group
-    has an advantage, so some prompts are solved and others are not; or the reward ends below its own start; or another trial of the
-    study, whose entropy did not collapse early, ends at a better reward. The rule fires if the best trial or at least half of the
-    trials collapsed.
+    half of the training and stays there on average; the fall by more than half must be beyond noise. That alone is normal for a
+    task that is solved, so two more things must hold. The reward stands still in the second half: it gains at most a tenth of its
+    range, or no more than its noise. And more reward is possible: the rewards of a batch differ by at least three quarters of their
+    largest standard deviation although hardly any group has an advantage, so some prompts are solved and others are not; or the
+    reward ends below its own start; or another trial of the study, whose entropy did not collapse early, ends at a better reward.
+    The rule fires if the best trial or at least half of the trials collapsed.
 
     ## Why it matters
     A policy of low entropy samples the same answer again and again. It cannot find better answers, and its groups lose their
@@ -114,7 +114,10 @@ class EntropyCollapse(Rule):
                             "gain of the reward in the second half, share of its range",
                             limited(Percent(first.gain), Percent(self.gain)),
                         ),
-                        ("p-value of the level of the entropy", limited(Probability(first.p), self.false_alarms)),
+                        (
+                            "p-value of an entropy below half of the start",
+                            limited(Probability(first.p), self.false_alarms),
+                        ),
                         ("late reward", Number(first.reward)),
                         ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
                     )

@@ -14,6 +14,7 @@ from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
 from advisor.stats.outliers import Side
 from advisor.stats.surface import compressed
+from advisor_rules.space import _regularisers
 
 MIN_POOR = 3
 """Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our choice."""
@@ -38,10 +39,12 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     if found is None:
         return None
     (low, high), limit = found
+    if side == "low" and (none := _regularisers.none_below(name, domain)) is not None:
+        low, limit = none, extension.Limit(none, f"a study without {name} shows what it brings")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
-    why = f"The best values lie at the {where} end, {setting(end)}. {_reach(to, turn, side, limit)}"
+    why = f"The best values lie at the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
     inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
         return Moved(low, high, why)
@@ -49,10 +52,12 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     return Moved(inner, high, why) if side == "high" else Moved(low, inner, why)
 
 
-def _reach(to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
-    """Return why the range now ends at `to`; results turn at about `turn` if the trend goes on."""
+def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
+    """Return why the range now ends at `to` instead of `end`; results turn at about `turn` if the trend goes on."""
     if limit is not None:
         return f"We extend to {setting(to)}: {limit.why}"
+    if setting(turn, 2) == setting(end, 2):
+        return f"Results may turn near this end. We extend to {setting(to)}, so that results on both sides of it show"
     if math.isfinite(turn) and (turn <= to if side == "high" else turn >= to):
         return f"If the trend goes on, results turn at about {trimmed(turn, 2)}. We extend to {setting(to)}"
     return f"We extend to {setting(to)}; the optimum may lie further"

@@ -174,13 +174,18 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
     which = _which(region.failed, region.total, _beyond(name, edge, region.side))
     why = capital(f"{which} failed")
     change: Change
+    lacking = region.side == "high" and _lacks_memory(study, name, region)
     if low < high:
-        change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why)
+        change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why, limited=lacking)
         action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     else:
         value = domain.from_unit(region.inside)
         change = FixParameter(parameter=name, value=value, why=why)
         action = say("Fix {name} at {value}.", name=Name(name), value=Setting(value))
+    if lacking:
+        action = say(
+            "Keep {name} at {value} or less; more does not fit in memory.", name=Name(name), value=Setting(high)
+        )
     shown = AxisEvidence(
         parameter=name,
         caption=say("These trials failed: {which}.", which=which),
@@ -190,6 +195,13 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
     )
     more = [Advise(text=_combination(name, other)) for other, _ in found[1:2]]
     return Cut(name, which, action, (change, *more), region.p, region.side, (shown,))
+
+
+def _lacks_memory(study: Study, name: str, region: outliers.Region) -> bool:
+    """Return True if all settings that failed above the region's edge ran out of memory."""
+    tried = settings.read(study)
+    failed = tried.failed & (tried.numeric[name] >= region.edge)
+    return bool(failed.any() and settings.lacking_memory(study)[failed].all())
 
 
 def _combination(one: str, other: str) -> str:

@@ -128,7 +128,7 @@ def _stretched(positions: FloatArray) -> FloatArray:
 
 def cut_short(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
-) -> list[tuple[int, boundaries.Crowded]]:
+) -> list[tuple[int, boundaries.CrowdedEnd]]:
     """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as for
     `elsewhere`.
 
@@ -150,7 +150,7 @@ def cut_short(
         in_group = groups == group
         own = [np.where(varied(u[in_group]), u[in_group], np.nan) for u in numeric]
         ends = (
-            boundaries.crowded(own, [], costs[in_group], edge, certainty, level / len(lost))
+            boundaries.crowded_ends(own, [], costs[in_group], edge, certainty, level / len(lost))
             if any(map(varied, own))
             else []
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from advisor.model import parameter_kinds
+from advisor.model.optimizers import optimizer_name
 from advisor.model.space import Domain, words_of
 from advisor.model.study import Study, Trial
 
@@ -37,9 +38,7 @@ def strong_decay(study: Study, otherwise: float = STRONG_DECAY, sgd: float = STR
 
 
 def _optimizer(trial: Trial) -> str:
-    optimizers = [v for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
-    text = str(optimizers[0] if optimizers else trial.facts.get("optimizer", "")).lower()
-    return text.rsplit(".", 1)[-1]
+    return optimizer_name(trial.params, trial.facts).lower().rsplit(".", 1)[-1]
 
 
 def ends(domain: Domain) -> tuple[float, float]:
@@ -54,3 +53,9 @@ def floor(domain: Domain) -> float:
     """Return the low end to search from: 0, or on a log scale a value without effect, within the declared limits."""
     low, high = ends(domain)
     return max(NO_EFFECT if domain.scale == "log" and high > 10 * low else 0.0, domain.reach[0])
+
+
+def none_below(name: str, domain: Domain) -> float | None:
+    """Return the value below the range that switches the regulariser off; None if the range is not only strong, or has none."""
+    lowest = floor(domain)
+    return lowest if is_only_strong(name, domain) and lowest == 0 < ends(domain)[0] else None

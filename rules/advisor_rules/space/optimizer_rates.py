@@ -70,7 +70,7 @@ class OptimizerRates(Rule):
         why = say("{values} share one range of {rate}", values=values, rate=Name(rate))
         yield self.finding(
             say("{why}, although their usual learning rates differ.", why=why),
-            action=say("Tune each {name} in a study of its own, with its own ranges.", name=Name(chooser)),
+            action=say("Tune each {name} in a separate study, with its own ranges.", name=Name(chooser)),
             severity="warning",
             confidence=1.0,
             subject=chooser,

@@ -55,6 +55,7 @@ class ScientificEffect(Rule):
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
 
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
@@ -138,7 +139,7 @@ class ScientificEffect(Rule):
         effect, these = question.effect, question.these
         bests = [
             (
-                f"best result with {these.label(group)}",
+                f"fitted best result with {these.label(group)}",
                 say(
                     "{value}, from {results}",
                     value=Objective(study.objective_value(float(np.median(effect.best[:, g])))),

@@ -59,6 +59,7 @@ class SpaceBoundary(Rule):
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
+    compares_results: ClassVar[bool] = True
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
     predicts: ClassVar[Expectation] = "best-beyond"
     before_exploitation: ClassVar[Settled | None] = "quiet"
@@ -114,7 +115,7 @@ class SpaceBoundary(Rule):
         tried.require(max(5, _fewest(len(axes), tried.level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.level(self.false_alarms)
-        found = boundaries.crowded(numeric, choices, tried.costs, self.edge, self.likely, level)
+        found = boundaries.crowded_ends(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
@@ -132,7 +133,7 @@ class SpaceBoundary(Rule):
         study: Study,
         tried: settings.Settings,
         name: str,
-        crowded: boundaries.Crowded,
+        crowded: boundaries.CrowdedEnd,
         moved: _extension.Moved,
     ) -> Finding:
         side = crowded.side
@@ -187,9 +188,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
     domain = study.spec.parameters[name]
     end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):
-        text = (
-            "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
-        )
+        text = "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a separate study."
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
@@ -201,7 +200,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
 def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:
     """Return True if the optimum of the only searched hyperparameter is visible inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
-    return len(study.searched) == 1 and boundaries.turned(tried.numeric[name][fine], tried.costs[fine], side)
+    return len(study.searched) == 1 and boundaries.turns_inside(tried.numeric[name][fine], tried.costs[fine], side)
 
 
 def _without_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:

@@ -9,14 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.computed.space.failures import failures
 from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import BoolArray, Domain, to_scale
+from advisor.model.space import Domain, to_scale
 from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -68,7 +67,7 @@ class SpaceBoundaryInfeasible(Rule):
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         settings.require_two(study)
-        lacking = _lacks_memory(study, tried)
+        lacking = settings.lacking_memory(study)
         if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)
@@ -152,9 +151,3 @@ def _failures(name: str, region: outliers.Region, edge: float) -> Message:
         edge=bound,
         failed=region.failed,
     )
-
-
-def _lacks_memory(study: Study, tried: settings.Settings) -> BoolArray:
-    """Return a mask (settings,) of the settings that only ran out of memory, which is a limit of the machine."""
-    lacking = failures(study).out_of_memory
-    return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)

@@ -49,6 +49,7 @@ class SpaceInteraction(Rule):
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-insensitive",),

@@ -48,6 +48,7 @@ class SpaceScale(Rule):
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-boundary", "space-shrink", "space-insensitive"),
@@ -72,9 +73,14 @@ class SpaceScale(Rule):
         tried = settings.read(study)
         others = _scale_test.other_scales(study, tried, self.span)
         if not others:
-            raise MissingData(
-                f"no searched number spans a factor of {self.span:g}, so the scale hardly matters", needs="design"
-            )
+            why = f"spans a factor of {self.span:g}, so the scale hardly matters"
+            if len(tried) < self.fewest and any(p.numeric for p in study.searched.values()):
+                raise MissingData(
+                    f"{tried.successes} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
+                    needs="trials",
+                    at_least=self.fewest,
+                )
+            raise MissingData(f"no searched number {why}", needs="design")
         others = [o for o in others if not (o.domain.scale == "linear" and is_learning_rate(o.name))]
         if not others:
             return

@@ -56,6 +56,7 @@ class SpaceShrink(Rule):
 
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "denser"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
@@ -152,7 +153,7 @@ class SpaceShrink(Rule):
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
         where = say("between {first} and {last}", first=first, last=last)
-        if part.good == 1:
+        if str(first) == str(last):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:

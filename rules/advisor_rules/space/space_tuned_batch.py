@@ -104,7 +104,7 @@ class SpaceTunedBatch(Rule):
         values = np.unique(sizes[np.isfinite(sizes)])
         fastest = throughput.recommended(study, name, self.material, self.false_alarms)
         good = throughput.largest_of_good(study, name)
-        size = throughput.usable(study, name, fastest or good or float(values[-1]))
+        size = throughput.usable_size(study, name, fastest or good or float(values[-1]))
         rates = _rates(tuned)
         each = "each" if len(values) <= self.values else "for each doubling"
         compared = say(

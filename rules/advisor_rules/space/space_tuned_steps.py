@@ -42,6 +42,7 @@ class SpaceTunedSteps(Rule):
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
 
     rounding: Share = 0.02
     """Maximum relative difference in length times batch size at which trials count as seeing equally many examples. It is not 0,

@@ -14,7 +14,7 @@ from advisor.computed.space import rerun, sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal
+from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, limited, say
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
@@ -56,6 +56,7 @@ class SpaceUndersampled(Rule):
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
     before_exploitation: ClassVar[Settled | None] = "quiet"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
@@ -100,7 +101,11 @@ class SpaceUndersampled(Rule):
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
         if not known and noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
-            return
+            raise MissingData(
+                f"all differences between {len(tried)} settings may be noise, so they do not show what more trials would gain; "
+                "repeat the best setting with other seeds",
+                needs="repeats",
+            )
         gain = _gain(study, limit, halves, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain, known=known)
@@ -185,7 +190,7 @@ def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -
 
     Gains fade, so no gain exceeds the upper bound of what the last doubling gained.
     """
-    more = rerun.more(study)
+    more = rerun.further_results(study)
     gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))
     low, high = np.quantile(gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)

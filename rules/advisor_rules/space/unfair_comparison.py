@@ -54,6 +54,7 @@ class UnfairComparison(Rule):
 
     playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-insensitive", "space-interaction", "scientific-effect"),
@@ -161,7 +162,7 @@ class UnfairComparison(Rule):
         )
 
     def _cut_short(
-        self, study: Study, these: _compared_values.Compared, group: int, end: boundaries.Crowded
+        self, study: Study, these: _compared_values.Compared, group: int, end: boundaries.CrowdedEnd
     ) -> Finding:
         axis, who = list(these.numeric)[end.axis], these.label(group)
         domain, shown = study.spec.parameters[axis], these.with_value(group)
@@ -264,7 +265,7 @@ def _failures(these: _compared_values.Compared, failing: _fairness.Failing) -> M
     return say(counts, count=failing.failed, size=these.size(failing.group), other=other, rest=rest)
 
 
-def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:
+def _widen(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:
     """Return the change that extends the range by the maximum step, because the turning point of the response is not visible."""
     new = widening.widen(axis, domain, end.side, math.inf)
     if new is None:

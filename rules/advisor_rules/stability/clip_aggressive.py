@@ -15,7 +15,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
-from advisor.model.optimizers import optimizer_of
+from advisor.model.optimizers import optimizer_name, optimizer_of
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import jumps
@@ -87,7 +87,7 @@ class ClipAggressive(Rule):
         self, study: Study, judged_trials: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]
     ) -> Finding:
         first, norms = mostly_clipped[0], clipping.unclipped_norms(study)
-        rescaled = optimizer_of(first.trial.facts.get("optimizer", "")) in _RESCALING
+        rescaled = optimizer_of(optimizer_name(first.trial.params, first.trial.facts)) in _RESCALING
         action = _action(norms, rescaled=rescaled)
         others = say(
             " The same holds for {hard} of the {judged} best trials.",

@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
-from advisor.model.words import trimmed
 from advisor.stats import jumps, spikes
 
 
@@ -53,7 +49,7 @@ class ClipInsufficient(Rule):
     """Minimum rise or jump, as a share of the gain from training; the same as in `stability-early` and `stability-mid`."""
     factor: Factor = 3.0
     """Minimum ratio of an outlier to the running median of the norm; the same as in `stability-spikes`."""
-    extreme: Share = 0.5
+    extreme: Share = clipping.EXTREME
     """Maximum share of clipped updates at which a lower threshold is the remedy; from the playbook."""
     false_alarms: Share = 0.05
     """Probability, per study, of a finding if all trials are stable: half of it for losses, half for norms."""
@@ -119,7 +115,7 @@ class ClipInsufficient(Rule):
         finite = math.isfinite(worst_clipping.threshold)
         at = say(" at a norm of {norm}", norm=Number(worst_clipping.threshold)) if finite else ""
         others = say(" {many} of the {clip} trials that clip are unstable.", many=worst.trials, clip=clip)
-        action, changes = self._remedy(study, worst_clipping)
+        action, changes = clipping.remedy(study, worst_clipping, self.extreme)
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
             p=Number(self.false_alarms),
@@ -163,27 +159,6 @@ class ClipInsufficient(Rule):
             ),
             changes=changes,
         )
-
-    def _remedy(self, study: Study, worst_clipping: clipping.Clipping) -> tuple[Message, tuple[Change, ...]]:
-        """Return the action and the changes: a lower threshold, unless most updates are clipped already."""
-        if worst_clipping.share > self.extreme:
-            action = say(
-                "Warm up the learning rate longer, or lower it: more than {half} of the updates are clipped already.",
-                half=Percent(self.extreme),
-            )
-            return action, (Advise(text=str(action)),)
-        norms = clipping.unclipped_norms(study)
-        lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, worst_clipping.threshold / 3)
-        action = say("Clip at a smaller norm.")
-        if math.isfinite(lower):
-            action = say("Clip at a smaller norm. Start with {norm}.", norm=Number(lower))
-        if not math.isfinite(worst_clipping.threshold):
-            return action, (Advise(text=str(action)),)
-        numbers = {"threshold": worst_clipping.threshold}
-        if len(norms) >= jumps.MIN_POINTS:
-            numbers["p90"] = float(np.quantile(norms, 0.9))
-        why = f"Training is still unstable with clipping at {trimmed(worst_clipping.threshold, 3)}"
-        return action, (RunPlan(plan="clip", numbers=numbers, why=why),)
 
 
 @dataclass(frozen=True)

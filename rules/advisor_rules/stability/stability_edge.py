@@ -65,6 +65,7 @@ class StabilityEdge(Rule):
 
     playbook: ClassVar[str] = "Identifying unstable workloads"
     goal: ClassVar[Goal] = "stability"
+    compares_results: ClassVar[bool] = True
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
     before_exploitation: ClassVar[Settled | None] = "not-fired"
     explains: ClassVar[tuple[Relation, ...]] = (

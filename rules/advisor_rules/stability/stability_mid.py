@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
+from advisor.model.change import Change
 from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Number, Percent, Probability, say
-from advisor.model.study import Study
+from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.study import Study, Trial
 from advisor.stats import jumps, spikes
 from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
 
@@ -37,8 +39,10 @@ class StabilityMid(Rule):
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. If the
-    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not prevent. If results improve down
-    to the lowest rates that were tried, search lower rates first, as for `stability-early`.
+    norm was not logged, log it first. If the trial clips already, clip at a smaller norm or, if more than half of the updates are
+    clipped, warm up longer or lower the learning rate, as for `clip-insufficient`. A longer warmup prevents some jumps that
+    clipping does not prevent. If results improve down to the lowest rates that were tried, search lower rates first, as for
+    `stability-early`.
 
     ## How sure
     An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. The p-value of the largest change over
@@ -116,16 +120,17 @@ class StabilityMid(Rule):
             return
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
         spared, rare = trials_in_reach.spares_best(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
-        norms, lower = clipping.unclipped_norms(study), unstable.lower_rates(study, self.false_alarms)
+        lower = unstable.lower_rates(study, self.false_alarms)
+        action, changes = (search_lower(lower), (lower,)) if lower else _clip(study, unstable.worst.trial)
         yield self.finding(
             unstable.message,
-            action=search_lower(lower) if lower else instability.clip_action(norms),
+            action=action,
             severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
             confidence=unstable.confidence,
             side=trials_in_reach.side(unstable.trials),
             trials=unstable.trials,
             evidence=self._evidence(study, unstable),
-            changes=(lower,) if lower else instability.clip_changes(norms),
+            changes=changes,
         )
 
     def _evidence(self, study: Study, instability_found: Unstable) -> tuple[Evidence, ...]:
@@ -150,6 +155,15 @@ class StabilityMid(Rule):
                 )
             ),
         )
+
+
+def _clip(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
+    """Return the action and the changes: clipping or, if the trial clips already, what is left to do in spite of it."""
+    present = clipping.read_threshold(study, trial)
+    if present is not None and (math.isfinite(present.threshold) or present.share > 0):
+        return clipping.remedy(study, present)
+    norms = clipping.unclipped_norms(study)
+    return instability.clip_action(norms), instability.clip_changes(norms)
 
 
 def _norm_ratio(study: Study, blowup: loss_blowups.Blowup) -> float | None:

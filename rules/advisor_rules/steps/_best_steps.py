@@ -88,9 +88,14 @@ class Late:
         forecasts: list[Item] = ["unknown" if e is None else Percent(e.forecast, 1) for e in self.endings]
         final_rates: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
-            ("forecast for as many steps again, share of the gain", joined(forecasts)),
-            ("learning rate at the end, share of its peak", joined(final_rates)),
+            ("forecast for as many steps again, share of the gain", _each(forecasts)),
+            ("learning rate at the end, share of its peak", _each(final_rates)),
         )
+
+
+def _each(values: list[Item]) -> Message:
+    """Return the value of each trial, or the one value that all of them have."""
+    return joined(values[:1] if len(set(map(str, values))) == 1 else values)
 
 
 def late_trials(
@@ -113,7 +118,7 @@ def late_trials(
     near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
     improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]
     gains = [_late_gain(study, p, share) for p in late_bests]
-    left_to_others, longer = curve_tails.asks_for_more(study, alpha), None
+    left_to_others, longer = curve_tails.needs_longer_training(study, alpha), None
     if 2 * len(improving_endings) > len(placed) and not left_to_others:
         longer = curve_tails.round_up(
             np.median([p.steps for p in late_bests]) * float(np.median([e.stretch for e in improving_endings]))

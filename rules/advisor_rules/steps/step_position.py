@@ -10,6 +10,7 @@ import numpy as np
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.overfit import read_overfits
 from advisor.computed.decision import repeats
+from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
@@ -55,6 +56,7 @@ class StepPosition(Rule):
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
 
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""
@@ -110,6 +112,7 @@ class StepPosition(Rule):
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._early(study, placed, self.early ** len(placed))
         elif last <= self.half and last ** len(placed) <= self.false_alarms and self._overfit(study, placed):
+            settings.require_unpruned(study)
             if (steps := self._enough(study, placed)) is not None:
                 yield self._past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
@@ -217,8 +220,8 @@ class StepPosition(Rule):
             change = curve_tails.set_length(study, late.longer, why=why)
         else:
             shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
-            settings = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
-            action = say(_ADVICE["improving" if late.left_to_others else shape].format(settings=settings))
+            which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
+            action = say(_ADVICE["improving" if late.left_to_others else shape].format(settings=which))
             change = Advise(text=str(action))
         confidence = (1 - p) * many / of
         return self.finding(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
+from advisor.computed.space import settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import CurveEvidence, FigureEvidence
@@ -57,6 +58,7 @@ class StepsComputeBound(Rule):
 
     playbook: ClassVar[str] = "Determining the number of steps for each training run"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
 
     best: Count = 3
     """Maximum number of best trials to examine."""
@@ -90,6 +92,7 @@ class StepsComputeBound(Rule):
             )
             yield self._verdict(study, True, what, judged_endings, improving_endings, confidence)
         elif 2 * len(flat_endings) > len(judged_endings):
+            settings.require_unpruned(study)
             if curve_tails.on_one_plateau(study, flat_endings):
                 level = study.objective_value(float(study.costs[flat_endings[0].trial.index]))
                 raise MissingData(

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
+from commands import status_of
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
@@ -111,7 +112,7 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     assert "Delivered 0 of 3." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
-        "another process is delivering it; a training retries for 10 minutes after its end",
+        "another process is delivering it; the training's process retries for 10 minutes after the training",
         "it is damaged or has an unknown format",
         "its training is still running and will deliver it",
     ]
@@ -126,12 +127,14 @@ def test_a_server_that_does_not_answer_is_said_in_a_few_words(left: Callable[...
 
 
 @pytest.mark.parametrize("settings", ["nowhere", "."])
-def test_a_folder_without_spools_is_said(left: Callable[..., Path], tmp_path: Path, settings: str) -> None:
-    command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", settings]
+def test_a_folder_without_spools_is_said(
+    tmp_path: Path, settings: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
-    refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path / "empty")
-    assert refused.returncode == 2
-    assert refused.stderr in ("advisor: there is no folder nowhere\n", "advisor: . holds no spool\n")
+    monkeypatch.chdir(tmp_path / "empty")
+    assert status_of("sync", settings) == 2
+    refused = capsys.readouterr().err
+    assert refused in ("advisor: there is no folder nowhere\n", "advisor: . holds no spool\n")
 
 
 def test_a_copy_from_another_machine(
@@ -257,12 +260,11 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
         log.evaluate({"val/error": 0.5})
     kill_shipper(log)
     (folder,) = spools(tmp_path)
-    command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", str(folder)]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
+    refused = run_sync(folder)
+    assert refused.exit_code == 1
     assert "is unreachable" in refused.stderr
     assert "Traceback" not in refused.stderr
-    subprocess.run([*command, "--tracking-uri", uri], check=True, capture_output=True)
+    assert run_sync(folder, "--tracking-uri", uri).exit_code == 0
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
     assert spools(tmp_path) == []
 

@@ -26,11 +26,12 @@ def test_sizes_have_no_gaps():
 def test_all_sizes_in_one_sentence():
     small = Measured("space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1)
     assert (
-        rates_in_words([small, LARGE]) == "fired in 20.5 of 24 labelled studies that have it and in 1 of 30 that do not"
+        rates_in_words([small, LARGE])
+        == "fired in 20.5 of 24 labelled studies with the problem and in 1 of 30 without it"
     )
-    assert rates_in_words([small] * 3) == "fired in 6 of 12 labelled studies that have it"
+    assert rates_in_words([small] * 3) == "fired in 6 of 12 labelled studies with the problem"
     never = Measured("seeds", "1", positives=0, detected=0, negatives=18, false_alarms=0, not_assessed=0)
-    assert rates_in_words([never]) == "fired in 0 of 18 labelled studies that do not have it"
+    assert rates_in_words([never]) == "fired in 0 of 18 labelled studies without the problem"
     assert rates_in_words([]) is None
 
 
@@ -59,4 +60,4 @@ def test_a_rules_page_shows_them():
 
 def test_rates_of_few_studies_are_not_stated():
     few = Measured("seeds", "1", positives=1, detected=1, negatives=12, false_alarms=0, not_assessed=0)
-    assert rates_in_words([few]) == "fired in 0 of 12 labelled studies that do not have it"
+    assert rates_in_words([few]) == "fired in 0 of 12 labelled studies without the problem"

@@ -1,16 +1,12 @@
 """A training that waits for a file, and a proxy of a tracking server."""
 
-import os
-import signal
 import socket
 import socketserver
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 
 import pytest
-from launches import TRAINING, wait_until
+from launches import TRAINING
 
 
 @pytest.fixture
@@ -58,18 +54,6 @@ def _carry(one, other):
 
 
 @pytest.fixture
-def proxy(project):
-    """A proxy of a tracking server on the project's store."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["server", "--backend-store-uri", "sqlite:///mlflow.db", "--port", str(port), "--workers", "1"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *words], start_new_session=True, env=environment, **quiet
-    )
-    wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
-    yield Proxy(port)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def proxy(serve, empty_store):
+    """A proxy of a tracking server on an empty store."""
+    return Proxy(int(serve(empty_store).address.rpartition(":")[2]))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import launches
 import pytest
 from clusters import ray_cluster
-from guarded import EVALUATIONS, SPEC, TRAINING, guarded_plan, log_study
+from guarded import EVALUATIONS, SPEC, TRAINING, Notices, guarded_plan, log_study
 from launches import Background, begun, claim, client_of, wait_until
 
 from advisor import contract
@@ -92,9 +92,9 @@ def test_two_launchers_with_guards_agree(trained):
 
 
 def test_a_guard_that_only_reports_stops_nothing(trained):
-    running = Background(guarded_plan(trained, stop_doomed=False))
-    wait_until(lambda: len(begun(trained)) == 7)
-    time.sleep(10.0)
+    notices = Notices()
+    running = Background(guarded_plan(trained, stop_doomed=False, notifier=notices))
+    wait_until(lambda: {"doomed", "not_finite"} <= notices.events)
     (trained / "go").touch()
     assert set(running.end().values()) == {"complete"}
 
@@ -177,11 +177,12 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
     spec = SPEC.model_copy(update={"trials": 6, "sampler": Sampler(kind=kind)})
     assert Background(guarded_plan(trained, spec)).end()[5, 0] == "pruned"
     before = run_of(trained, 5)
-    running = Background(guarded_plan(trained, spec), continued=("trial-5",))
+    notices = Notices()
+    running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until(lambda: begun(trained) == list("0123455"))
     guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
-    time.sleep(5.0)  # the guard of the launch has judged it as well
+    wait_until(lambda: "doomed" in notices.events)  # the guard of the launch has judged it as well
     (trained / "go").touch()
     assert running.end() == {(n, 0): "complete" for n in range(6)}
     after = run_of(trained, 5)
@@ -250,13 +251,14 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     before = run_of(trained, 5)
     assert tag(before)["state"] == "doomed"
     assert not (trained / "from-8").exists()
-    running = Background(guarded_plan(trained, spec), continued=("trial-5",))
+    notices = Notices()
+    running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until((trained / "from-8").exists)
     guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     if by == "hook":
         wait_until(lambda: (trained / "from-8").read_text() == "doomed")
-    time.sleep(5.0)  # the guard of the launch has judged it as well
+    wait_until(lambda: "doomed" in notices.events)  # the guard of the launch has judged it as well
     (trained / "go").touch()
     assert running.end(300.0)[5, 0] == "complete"
     after = run_of(trained, 5)
@@ -340,6 +342,7 @@ def test_the_pause_grows_with_the_time_of_a_reading():
 
 
 def test_a_doomed_job_of_slurm_is_stopped(trained):
+    Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 5}))).end()  # without the start of five jobs
     options = {"cluster": "local", "options": {}}
     engine = Slurm(trained / "slurm", gpus_per_trial=0, parallel=None, timeout_s=300.0, **options)
     spec = SPEC.model_copy(update={"trials": 6})

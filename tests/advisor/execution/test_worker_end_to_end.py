@@ -111,7 +111,7 @@ def runs(folder: Path) -> dict[str, object]:
 
 def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({0: "mlflow", 1: "crash", 2: "nan", 3: "hang"}))
-    status, out, err = finish(start(folder, 3, "--parallel", "2"))
+    status, out, err = advisor_run(3, "--parallel", "2")
     assert status == 1, err  # a trial failed
     assert "3 of 3 trainings have ended: best val/loss" in out
     assert "One trial failed; run the same command with --retry failed to begin it again." in out

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from promise import ALL
 
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -84,7 +85,7 @@ def specs(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if ALL else 100, deadline=None)
 @given(specs())
 def test_what_is_written_is_read_back_unchanged(spec):
     text = dump(spec)
@@ -93,11 +94,16 @@ def test_what_is_written_is_read_back_unchanged(spec):
     assert dump(again) == text
 
 
-@settings(max_examples=100, deadline=None)
-@given(specs())
-def test_what_is_written_fits_the_published_schema(spec):
+@pytest.fixture(scope="module")
+def validator():
     Draft202012Validator.check_schema(schema())
-    Draft202012Validator(schema()).validate(yaml.safe_load(dump(spec)))
+    return Draft202012Validator(schema())
+
+
+@settings(max_examples=100, deadline=None)
+@given(spec=specs())
+def test_what_is_written_fits_the_published_schema(validator, spec):
+    validator.validate(yaml.safe_load(dump(spec)))
 
 
 @pytest.mark.parametrize(
@@ -111,10 +117,10 @@ def test_what_is_written_fits_the_published_schema(spec):
         {"sampler": {"kind": 1}},
     ],
 )
-def test_the_schema_refuses_what_is_wrong(wrong):
+def test_the_schema_refuses_what_is_wrong(validator, wrong):
     right = {"study": "s", "objective": {"metric": "m", "direction": "minimize"}}
-    assert Draft202012Validator(schema()).is_valid(right)
-    assert not Draft202012Validator(schema()).is_valid(right | wrong)
+    assert validator.is_valid(right)
+    assert not validator.is_valid(right | wrong)
 
 
 @settings(max_examples=100, deadline=None)

@@ -43,25 +43,25 @@ def many(names: int = 6, count: int = 12):
 def test_a_narrower_range_needs_fewer_trials(searched) -> None:
     spec = base(searched)
     narrow = spec.with_parameter("learning_rate", Parameter(low=5e-4, high=2e-3, scale="log"))
-    (made,) = budget.sized(searched, planned(narrow))
+    (made,) = budget.with_trial_numbers(searched, planned(narrow))
     assert made.trials == RATE_TRIALS
     wider = spec.with_parameter("learning_rate", Parameter(low=1e-3, high=1e-1, scale="log"))
-    (made,) = budget.sized(searched, planned(wider))
+    (made,) = budget.with_trial_numbers(searched, planned(wider))
     assert made.trials is not None
     assert RATE_TRIALS <= made.trials < 40
 
 
 def test_never_fewer_trials_than_choices(searched) -> None:
     spec = base(searched).with_parameter("activation", Parameter(choices=tuple("abcdefgh")))
-    (made,) = budget.sized(searched, planned(spec))
+    (made,) = budget.with_trial_numbers(searched, planned(spec))
     assert (made.trials or 0) >= 8
 
 
 def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
     study = many()
-    (made,) = budget.sized(study, planned(base(study)))
+    (made,) = budget.with_trial_numbers(study, planned(base(study)))
     note = made.notes[0]
-    assert "search only the hyperparameters that matter most, lr, x3 and x4, with" in note
+    assert "search only x4, x3 and lr, with" in note
     assert made.trials == 24
 
 
@@ -114,5 +114,5 @@ def test_a_budget_for_no_trial_is_an_error(searched) -> None:
 
 def test_stated_settings_keep_their_number(searched) -> None:
     spec = base(searched).model_copy(update={"settings": ({"learning_rate": 1e-3}, {"learning_rate": 2e-3})})
-    (made,) = budget.sized(searched, planned(spec))
+    (made,) = budget.with_trial_numbers(searched, planned(spec))
     assert made.trials == spec.trials

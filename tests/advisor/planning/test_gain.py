@@ -35,7 +35,7 @@ def test_the_stated_probability_and_size_are_those_of_repeated_searches() -> Non
     stated, came, expected, gained = [], [], [], []
     for _ in range(3000):
         costs = rng.gamma(2.0, size=30)
-        chance, size = best_of.record(costs[:20], 10, margin=0.02)
+        chance, size = best_of.expected_gain(costs[:20], 10, margin=0.02)
         found = costs[:20].min() - costs[20:].min()
         stated.append(chance)
         came.append(found > 0.02)
@@ -46,7 +46,7 @@ def test_the_stated_probability_and_size_are_those_of_repeated_searches() -> Non
 
 
 def test_without_noise_the_probability_is_the_share_of_new_trials() -> None:
-    assert best_of.record(np.arange(20.0), 20)[0] == pytest.approx(0.5)
+    assert best_of.expected_gain(np.arange(20.0), 20)[0] == pytest.approx(0.5)
 
 
 def test_the_cost_of_a_search_comes_with_its_gain() -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planning_studies import asks, bowl, found
+from planning_studies import STEPS, asks, bowl, few, found, wider
 from studies import make_study
 
 from advisor.model.change import (
@@ -24,20 +24,8 @@ from advisor.planning.designs import catalogue, per_optimizer
 from advisor.planning.designs.reseed import REPEAT_GOAL
 
 
-def study(count=6):
-    params = [{"lr": 10.0 ** -(i + 1), "dropout": 0.1 * i} for i in range(count)]
-    return make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(count)]})
-
-
-def wider(low=1e-6, high=1.0, parameter="lr"):
-    return SetRange(parameter=parameter, low=low, high=high, scale="log", why="because")
-
-
-STEPS = SetField(field="max_train_steps", value=900, why="still improving")
-
-
 def test_each_goal_is_a_study_of_its_own_in_the_order_of_priority():
-    made = plan(study(), [found("still", "steps", STEPS), found("edge", "boundary", wider())])
+    made = plan(few(), [found("still", "steps", STEPS), found("edge", "boundary", wider())])
     first, second = made.specs
     assert first.goal == "Widen lr: 1e-6 to 1"
     assert (first.parameters["lr"].low, first.parameters["lr"].high) == (1e-6, 1.0)
@@ -52,14 +40,14 @@ def test_each_goal_is_a_study_of_its_own_in_the_order_of_priority():
 def test_hyperparameters_of_little_effect_are_fixed_in_the_next_study_of_any_goal():
     fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
     flat = found("flat", "sampling", fix, severity="note")
-    made = plan(study(), [flat, found("still", "steps", STEPS)])
+    made = plan(few(), [flat, found("still", "steps", STEPS)])
     (spec,) = made.specs
     assert spec.goal == "Lengthen training: 300 to 900 steps"
     assert (list(spec.searched), spec.max_train_steps) == (["lr"], 900)
     assert not made.deferred
-    (alone,) = plan(study(), [flat]).specs
+    (alone,) = plan(few(), [flat]).specs
     assert alone.goal == "Fix dropout at 0.1"
-    first, second = plan(study(), [found("edge", "pipeline", wider()), flat, found("still", "steps", STEPS)]).specs
+    first, second = plan(few(), [found("edge", "pipeline", wider()), flat, found("still", "steps", STEPS)]).specs
     assert set(first.searched) == {"lr"}
     assert (list(second.searched), second.max_train_steps) == (["lr"], 900)
 
@@ -87,7 +75,7 @@ def test_values_that_lost_leave_the_comparison_at_once_with_what_depends_on_them
 
 
 def test_findings_of_one_goal_are_folded_into_one_study():
-    made = plan(study(), [found("edge", "boundary", wider()), found("bad", "infeasible", wider(0.01, 0.3, "dropout"))])
+    made = plan(few(), [found("edge", "boundary", wider()), found("bad", "infeasible", wider(0.01, 0.3, "dropout"))])
     (spec,) = made.specs
     assert spec.parameters["lr"].high == 1.0
     assert spec.parameters["dropout"].high == 0.3
@@ -96,7 +84,7 @@ def test_findings_of_one_goal_are_folded_into_one_study():
 def test_the_higher_priority_keeps_its_end_of_a_range():
     cut_top = found("bad", "infeasible", wider(low=1e-6, high=1e-3))
     expand = found("edge", "boundary", wider(low=1e-9, high=10.0))
-    (spec,) = plan(study(), [expand, cut_top]).specs
+    (spec,) = plan(few(), [expand, cut_top]).specs
     assert spec.parameters["lr"].high == 1e-3
     assert spec.parameters["lr"].low == 1e-9
 
@@ -104,13 +92,13 @@ def test_the_higher_priority_keeps_its_end_of_a_range():
 def test_a_range_that_two_rules_made_has_both_reasons():
     cut_top = SetRange(parameter="lr", low=1e-6, high=1e-3, scale="log", why="it fails above.")
     lower = SetRange(parameter="lr", low=1e-9, high=10.0, scale="log", why="better ones lie below")
-    (spec,) = plan(study(), [found("edge", "boundary", lower), found("bad", "infeasible", cut_top)]).specs
+    (spec,) = plan(few(), [found("edge", "boundary", lower), found("bad", "infeasible", cut_top)]).specs
     assert spec.parameters["lr"].why == "it fails above. better ones lie below"
 
 
 def test_no_change_goes_past_declared_limits_and_they_stay():
     narrow = Parameter(type="float", low=1e-4, high=1e-2, scale="log", limits=(None, 0.1))
-    bounded = study().spec.with_parameter("lr", narrow)
+    bounded = few().spec.with_parameter("lr", narrow)
     wide = wider(low=1e-6, high=1.0).apply(bounded)
     assert (wide.parameters["lr"].low, wide.parameters["lr"].high) == (1e-6, 0.1)
     fixed = FixParameter(parameter="lr", value=0.01, why="it matters little").apply(wide)
@@ -124,13 +112,13 @@ def test_no_change_goes_past_declared_limits_and_they_stay():
 
 def test_a_scale_that_was_set_stays_when_an_end_moves_later():
     scale = SetRange(parameter="lr", low=1e-6, high=0.1, scale="linear", why="regular on it")
-    (spec,) = plan(study(), [found("scale", "boundary", scale), found("narrow", "sampling", wider(1e-6, 0.01))]).specs
+    (spec,) = plan(few(), [found("scale", "boundary", scale), found("narrow", "sampling", wider(1e-6, 0.01))]).specs
     assert (spec.parameters["lr"].scale, spec.parameters["lr"].high) == ("linear", 0.01)
 
 
 def test_a_contradiction_is_deferred_with_its_reason():
     fix = found("flat", "sampling", FixParameter(parameter="lr", value=0.1, why="flat"))
-    made = plan(study(), [fix, found("edge", "boundary", wider(high=1.0))])
+    made = plan(few(), [fix, found("edge", "boundary", wider(high=1.0))])
     assert made.specs[0].parameters["lr"].searched
     assert [(d.rule, d.reason) for d in made.deferred] == [("flat", "edge already set lr")]
 
@@ -139,19 +127,19 @@ def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
     lower = found("edge", "boundary", wider(low=1e-9, high=0.1), subject="lr", side="low")
     clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
     spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip))
-    goals = [s.goal for s in plan(study(), [spikes, lower]).specs]
+    goals = [s.goal for s in plan(few(), [spikes, lower]).specs]
     assert [g.partition(":")[0] for g in goals] == ["Widen lr", "Search grad_clip_norm"]
     higher = found("edge", "boundary", wider(low=1e-9, high=0.1), subject="lr", side="high")
-    goals = [s.goal for s in plan(study(), [spikes, higher]).specs]
+    goals = [s.goal for s in plan(few(), [spikes, higher]).specs]
     assert [g.partition(":")[0] for g in goals] == ["Search grad_clip_norm", "Widen lr"]
 
 
 def test_a_manual_fix_comes_before_a_lesser_goal():
     advice = found("bug", "stability", Advise(text="Look for the bug."), severity="critical")
-    first, second = plan(study(), [advice, found("still", "steps", STEPS)]).specs
+    first, second = plan(few(), [advice, found("still", "steps", STEPS)]).specs
     assert first.goal == "Search again once this is done: Do it"
     assert first.notes == ("Look for the bug.",)
-    assert set(first.searched) == set(study().searched)
+    assert set(first.searched) == set(few().searched)
     assert second.max_train_steps == 900
 
 
@@ -169,19 +157,19 @@ def test_instability_far_above_the_best_learning_rate_waits(trial, first):
 def test_two_rules_that_agree_are_no_contradiction():
     still = found("still", "steps", STEPS, confidence=0.95)
     longer = SetField(field="max_train_steps", value=700, why="late best steps")
-    made = plan(study(), [found("position", "steps", longer), still])
+    made = plan(few(), [found("position", "steps", longer), still])
     assert (made.specs[0].max_train_steps, made.deferred) == (900, ())
     clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
     add = AddParameter(name="grad_clip_norm", parameter=clip)
-    assert plan(study(), [found("mid", "stability", add), found("spikes", "stability", add)]).deferred == ()
+    assert plan(few(), [found("mid", "stability", add), found("spikes", "stability", add)]).deferred == ()
     shorter = SetField(field="max_train_steps", value=100, why="flat")
-    made = plan(study(), [found("flat", "steps", shorter), still])
+    made = plan(few(), [found("flat", "steps", shorter), still])
     assert [d.rule for d in made.deferred] == ["flat"]
 
 
 def test_longer_training_is_never_shorter_than_the_length_of_the_study():
     # The best trial trained for 300 steps, which the study keeps; the others planned 200.
-    made = study()
+    made = few()
     trials = tuple(t if t.index == 0 else replace(t, facts={"max_train_steps": "200"}) for t in made.trials)
     made = replace(made, trials=trials)
     fix = SetField(field="max_train_steps", value=300, why="the best trial's")
@@ -195,14 +183,14 @@ def test_longer_training_is_never_shorter_than_the_length_of_the_study():
 
 
 def test_an_unsure_finding_changes_nothing():
-    made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
+    made = plan(few(), [found("edge", "boundary", wider(), confidence=0.3)])
     assert made.specs[0].goal.startswith("Add trials")
     assert "30 %" in made.deferred[0].reason
 
 
 def test_advice_goes_with_the_study_that_is_run_first():
     advice = found("ckpt", "pipeline", Advise(text="Keep the 3 best checkpoints."))
-    (spec,) = plan(study(), [advice, found("edge", "boundary", wider())]).specs
+    (spec,) = plan(few(), [advice, found("edge", "boundary", wider())]).specs
     assert spec.notes == ("Keep the 3 best checkpoints.",)
 
 
@@ -219,15 +207,15 @@ def test_a_study_without_feasible_trials_has_no_next_one():
 
 def test_new_parameters_are_added_once():
     dropout = Parameter(role="nuisance", type="float", low=0.0, high=0.5, why="overfits")
-    made = plan(study(), [found("over", "regularisation", AddParameter(name="label_smoothing", parameter=dropout))])
+    made = plan(few(), [found("over", "regularisation", AddParameter(name="label_smoothing", parameter=dropout))])
     assert made.specs[0].parameters["label_smoothing"].high == 0.5
-    kept = plan(study(), [found("over", "regularisation", AddParameter(name="dropout", parameter=dropout))])
+    kept = plan(few(), [found("over", "regularisation", AddParameter(name="dropout", parameter=dropout))])
     assert kept.specs[0].goal.startswith("Add trials")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_rounds_follow_each_other(rounds):
-    data = study()
+    data = few()
     for number in range(1, rounds + 1):
         spec = plan(data, [found("edge", "boundary", wider(high=1.0 + number))]).specs[0]
         assert (spec.study, spec.round) == (f"test-round-{number + 1}", number + 1)
@@ -247,7 +235,7 @@ AGAIN = RepeatTrial(parameters={"lr": 0.1, "dropout": 0.0}, seeds=9, why="the le
 
 
 def test_a_trial_is_repeated_if_nothing_else_changes():
-    (spec,) = plan(study(), [found("adopt", "exploitation", AGAIN)]).specs
+    (spec,) = plan(few(), [found("adopt", "exploitation", AGAIN)]).specs
     assert (spec.goal.partition(":")[0], spec.trials, spec.seeds) == (REPEAT_GOAL, 1, 9)
     assert {n: p.value for n, p in spec.parameters.items()} == {"lr": 0.1, "dropout": 0.0}
     assert loads(dump(spec)) == spec
@@ -268,7 +256,7 @@ def test_a_trial_is_not_repeated_before_there_are_trials_for_all_hyperparameters
 
 @pytest.mark.parametrize("goal", ["boundary", "exploitation"])
 def test_a_trial_is_not_repeated_if_the_space_changes(goal):
-    made = plan(study(), [found("adopt", "exploitation", AGAIN), found("edge", goal, wider())])
+    made = plan(few(), [found("adopt", "exploitation", AGAIN), found("edge", goal, wider())])
     (spec,) = made.specs
     assert spec.seeds is None
     assert spec.parameters["lr"].high == 1.0
@@ -281,73 +269,8 @@ def test_a_setting_that_was_repeated_is_not_repeated_again():
     assert not any(s.goal.startswith(REPEAT_GOAL) for s in plan(repeated, []).specs)
 
 
-def explained(verdict, by, *, waits=True):
-    """The verdict, its finding explained by that of another rule."""
-    because = Explanation(rule=by, because="It does.", waits=waits)
-    return verdict.model_copy(
-        update={"findings": tuple(f.model_copy(update={"explained_by": because}) for f in verdict.findings)}
-    )
-
-
-ADVICE = Advise(text="Mend the loader.")
-
-
-def test_an_effect_waits_until_its_cause_is_settled():
-    broken = found("chance", "pipeline", ADVICE, severity="critical")
-    edge = explained(found("edge", "boundary", wider()), "chance")
-    made = plan(study(), [edge, broken])
-    (spec,) = made.specs
-    assert spec.goal.startswith("Search again once this is done: Do it")
-    assert spec.parameters["lr"].high == 0.1
-    assert [(d.rule, "follow the finding of chance" in d.reason) for d in made.deferred] == [("edge", True)]
-
-
-def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():
-    broken = found("chance", "pipeline", ADVICE)
-    held = explained(found("edge", "boundary", wider()), "chance")
-    assert plan(study(), [broken, held]).specs[0].goal.startswith("Search again once this is done: Do it")
-    free = plan(study(), [broken, found("edge", "boundary", wider())]).specs[0]
-    assert free.goal == "Widen lr: 1e-6 to 1"
-
-
-def test_a_useful_change_does_not_wait():
-    jump = found("jump", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
-    clip = explained(found("spikes", "stability", wider(0.1, 0.3, "dropout")), "jump", waits=False)
-    made = plan(study(), [jump, clip])
-    assert made.specs[0].parameters["dropout"].high == 0.3
-    assert not made.deferred
-
-
-def test_nothing_waits_for_a_cause_that_asks_for_nothing_or_comes_later():
-    edge = explained(found("edge", "boundary", wider()), "cause")
-    for cause in (
-        found("cause", "pipeline"),
-        found("cause", "steps", STEPS),
-        found("cause", "pipeline", ADVICE, confidence=0.3),
-    ):
-        first = plan(study(), [cause, edge]).specs[0]
-        assert first.parameters["lr"].high == 1.0
-
-
-def test_effects_of_a_waiting_finding_wait_too():
-    broken = found("chance", "pipeline", ADVICE, severity="critical")
-    edge = explained(found("edge", "boundary", wider()), "chance")
-    flat = explained(found("flat", "sampling", wider(0.0, 0.9, "dropout")), "edge")
-    made = plan(study(), [flat, edge, broken])
-    assert made.specs[0].parameters["dropout"].high == 0.5
-    assert [d.rule for d in made.deferred] == ["edge", "flat"]
-
-
-def test_failures_that_instability_explains_do_not_put_the_space_first():
-    params = [{"lr": 0.1, "depth": n} for n in (2, 4)]
-    one = make_study(params, {"val/loss": [[1.0, 2.0]] * 2}, status=["diverged"] * 2)
-    unstable = found("early", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
-    failed = explained(found("failed", "infeasible", Advise(text="Look for a bug."), severity="critical"), "early")
-    assert plan(one, [failed, unstable]).specs[0].goal.startswith("Add warmup_steps")
-
-
 def test_a_design_that_makes_an_invalid_study_is_deferred(monkeypatch):
-    plain = study()
+    plain = few()
     broken = plain.spec.model_copy(update={"trials": 0})
     monkeypatch.setitem(catalogue.DESIGNS, "warmup", lambda *_: broken)
     made = plan(plain, [found("shaky", "stability", RunPlan(plan="warmup", why="because"))])
@@ -360,7 +283,7 @@ def test_savings_after_a_study_do_not_repeat_its_notes_in_the_next_one():
     fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
     advice = Advise(text="Keep the 3 best checkpoints.")
     edge = found("edge", "boundary", wider(), advice)
-    first, second = plan(study(), [edge, found("flat", "sampling", fix), found("still", "steps", STEPS)]).specs
+    first, second = plan(few(), [edge, found("flat", "sampling", fix), found("still", "steps", STEPS)]).specs
     assert first.notes == ("Keep the 3 best checkpoints.",)
     assert second.notes == ("still improving",)  # the reason for its length
     assert list(first.searched) == list(second.searched) == ["lr"]
@@ -373,7 +296,7 @@ def test_savings_change_no_study_of_a_design(monkeypatch):
     monkeypatch.setitem(catalogue.DESIGNS, "rounds", long_runs)
     fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
     long = found("long", "pipeline", RunPlan(plan="rounds", why="because"))
-    first, second = plan(study(), [long, found("flat", "sampling", fix), found("bug", "steps", STEPS)]).specs
+    first, second = plan(few(), [long, found("flat", "sampling", fix), found("bug", "steps", STEPS)]).specs
     assert (first.max_train_steps, set(first.searched)) == (3000, {"lr", "dropout"})
     assert (second.max_train_steps, set(second.searched)) == (900, {"lr"})
 
@@ -403,9 +326,9 @@ def test_if_more_trials_gain_nothing_a_narrower_range_is_part_of_the_next_study(
     narrow = found("failed", "infeasible", narrower)
     last = found("enough", "exploitation", RunPlan(plan="exploit", why="w"), severity="note")
     longer = found("still", "steps", STEPS)
-    (spec,) = plan(study(), [narrow, longer, last]).specs
+    (spec,) = plan(few(), [narrow, longer, last]).specs
     assert (spec.goal, spec.parameters["lr"].high) == ("Lengthen training: 300 to 900 steps", 0.01)
-    assert plan(study(), [narrow, longer]).specs[0].goal.startswith("Narrow lr")
+    assert plan(few(), [narrow, longer]).specs[0].goal.startswith("Narrow lr")
 
 
 def test_the_hyperparameter_with_the_larger_effect_leads_the_goal():

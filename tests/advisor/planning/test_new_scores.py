@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from planning_studies import QUIET, RULES, assert_ready_to_run, bowl, found
 from studies import make_study
@@ -41,6 +43,15 @@ def test_the_best_settings_are_trained_again_if_the_search_does_not_change() -> 
     assert not any("the 24 so far" in note for note in spec.notes)
 
 
+def test_policies_are_compared_over_more_episodes() -> None:
+    study = replace(bowl(24), kind="reinforcement-learning")
+    made = plan(study, [*QUIET, found("noise", "efficiency", MORE, action=MORE.text)], RULES)
+    (spec,) = made.specs
+    assert spec.goal == "Train the 5 best settings again: the evaluation changes"
+    assert new_scores.POLICIES in spec.notes
+    assert "validation data" not in str(spec.parameters)
+
+
 def test_advice_of_a_note_changes_no_study() -> None:
     made = plan(bowl(24), [*QUIET, found("noise", "efficiency", MORE, action=MORE.text, severity="note")], RULES)
     assert not made.new_scores
@@ -51,9 +62,9 @@ def test_earlier_trials_do_not_count_for_a_search_and_the_best_setting_is_one_of
     study = bowl(24)
     cut = found("wide", "sampling", SetRange(parameter="lr", low=3e-4, high=3e-2, scale="log", why="w"))
     noise = found("noise", "efficiency", MORE, action=MORE.text)
-    counted, *_ = budget.sized(study, plan(study, [cut]))
+    counted, *_ = budget.with_trial_numbers(study, plan(study, [cut]))
     following = plan(study, [cut, noise])
-    alone, *_ = budget.sized(study, following)
+    alone, *_ = budget.with_trial_numbers(study, following)
     assert following.new_scores
     assert (alone.trials or 0) > (counted.trials or 0)
     spec = new_scores.with_best(study, alone)

@@ -14,7 +14,7 @@ from advisor.model.study import Study
 from advisor.model.words import trimmed
 from advisor.planning import plan
 from advisor.planning.base import base
-from advisor.planning.designs.per_optimizer import divided
+from advisor.planning.designs.per_optimizer import divide_by_optimizer
 from advisor.planning.ranges import narrowed
 
 LR = Parameter(low=1e-5, high=1e-1, scale="log", why="tune it in each study; unchanged since the last round")
@@ -78,7 +78,7 @@ def test_each_optimizer_is_judged_by_its_own_trials() -> None:
     costs = [[2.0, 0.3 + 0.2 * (np.log10(float(p["lr"])) - best[str(p["optimizer"])]) ** 2] for p in params]
     chooser = Parameter(role="scientific", choices=("adam", "sgd"))
     study = make_study(params, {"val/loss": costs}, space={"lr": LR, "optimizer": chooser})
-    adam, sgd = (narrowed(study, s, keep=()).parameters["lr"] for s in divided([study.spec]))
+    adam, sgd = (narrowed(study, s, keep=()).parameters["lr"] for s in divide_by_optimizer([study.spec]))
     assert adam.low is not None
     assert adam.high is not None
     assert sgd.low is not None

@@ -43,11 +43,11 @@ def test_an_optimum_inside_the_only_range_is_visible() -> None:
     u = np.linspace(0, 1, 16)
     noise = 0.01 * rng.standard_normal(16)
     inside, beyond = (u - 0.8) ** 2 + noise, (u - 1.2) ** 2 + noise
-    assert boundaries.turned(u, inside, "high")
-    assert boundaries.turned(1 - u, inside, "low")
-    assert not boundaries.turned(u, beyond, "high")
+    assert boundaries.turns_inside(u, inside, "high")
+    assert boundaries.turns_inside(1 - u, inside, "low")
+    assert not boundaries.turns_inside(u, beyond, "high")
     cliff = np.where(u == 1, 1.0, -u) + noise
-    assert boundaries.turned(u, cliff, "high")
+    assert boundaries.turns_inside(u, cliff, "high")
     assert boundaries.worse_outermost(u, cliff, "high")
     assert not boundaries.worse_outermost(u, -u, "high")
 
@@ -65,4 +65,4 @@ def test_a_turn_before_a_position_is_rejected_only_if_results_improve_up_to_it()
 def test_a_best_outermost_point_is_no_visible_turn() -> None:
     u = np.linspace(0, 1, 12)
     flattening = np.exp(-6 * u) - 0.05 * u
-    assert not boundaries.turned(u, flattening, "high")
+    assert not boundaries.turns_inside(u, flattening, "high")

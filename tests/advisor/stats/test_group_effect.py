@@ -82,8 +82,8 @@ def test_equal_groups_rarely_differ(count: int, optima: tuple[float, ...]) -> No
 def test_more_trials_gain_where_the_optimum_lies_between_the_known_settings() -> None:
     at = np.array([(x, y) for x in np.linspace(0, 1, 4) for y in np.linspace(0, 1, 4)])
     columns = [at[:, 0], at[:, 1]]
-    between = group_effect.more(columns, [], ((at - 0.5) ** 2).sum(axis=1), 100)
-    known = group_effect.more(columns, [], ((at - 1 / 3) ** 2).sum(axis=1), 100)
+    between = group_effect.draw_more(columns, [], ((at - 0.5) ** 2).sum(axis=1), 100)
+    known = group_effect.draw_more(columns, [], ((at - 1 / 3) ** 2).sum(axis=1), 100)
     assert between.gains.mean() == pytest.approx(2 * (1 / 6) ** 2, rel=0.4)
     assert known.gains.mean() < 0.01
     assert np.median(between.noise) < 0.01
@@ -95,7 +95,7 @@ def test_the_gain_of_more_trials_with_choices_missing_values_and_failures() -> N
     x, kind = rng.random(12), rng.integers(2, size=12).astype(float)
     own = np.where(kind == 1, rng.random(12), np.nan)
     costs = np.where(x > 0.8, np.nan, (x - 0.5) ** 2 + 0.1 * kind)
-    more = group_effect.more([x, own], [kind], costs, 1000)
+    more = group_effect.draw_more([x, own], [kind], costs, 1000)
     assert more.gains.shape == more.noise.shape == more.best.shape
     assert np.isfinite(more.gains).all()
     assert more.gains.min() >= 0

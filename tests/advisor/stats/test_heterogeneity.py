@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from promise import ALL
 
 from advisor.stats.heterogeneity import heterogeneity, p_of_mean
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])
 def test_equal_values_exceed_the_range_as_often_as_promised(k: int) -> None:
-    drawn = np.random.default_rng(k).standard_normal((2000, k))
+    drawn = np.random.default_rng(k).standard_normal((2000 if ALL else 500, k))
     found = [heterogeneity(values, np.ones(k), 0.05) for values in drawn]
-    assert np.mean([f.spread > f.critical_range for f in found]) == pytest.approx(0.05, abs=0.015)
-    assert np.mean([f.p for f in found]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([f.spread > f.critical_range for f in found]) == pytest.approx(0.05, abs=0.015 if ALL else 0.03)
+    assert np.mean([f.p for f in found]) == pytest.approx(0.5, abs=0.03 if ALL else 0.04)
 
 
 def test_two_values_by_the_textbook() -> None:

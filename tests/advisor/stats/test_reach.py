@@ -19,24 +19,24 @@ def test_a_level_is_the_median_of_three():
 
 def test_a_straight_fall_goes_on_to_the_end():
     costs = 10 - STEPS / 100
-    assert reach.own_gain(STEPS, reach.levels(costs), 2000, 9) == pytest.approx(10.0)
-    assert reach.own_gain(STEPS, reach.levels(costs), 1000, 9) == 0.0
+    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 9) == pytest.approx(10.0)
+    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 1000, 9) == 0.0
 
 
 def test_a_plateau_gains_nothing_even_if_the_start_was_steep():
     costs = np.array([9.0, 5.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    assert reach.own_gain(STEPS, reach.levels(costs), 2000, 9) == 0.0
-    assert reach.own_gain(STEPS, reach.levels(costs), 2000, 3) > 1.0
+    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 9) == 0.0
+    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 3) > 1.0
 
 
 def test_the_pace_counts_although_the_first_value_was_the_best():
     """A training that begins at chance, gets worse and then improves steadily: its best value so far does not move."""
     costs = np.array([0.7, 2.7, 1.5, 1.3, 1.2, 1.1, 1.0, 0.95, 0.9, 0.85])
-    assert reach.own_gain(STEPS, reach.levels(costs), 2000, 9) > 0.4
+    assert reach.extrapolated_gain(STEPS, reach.levels(costs), 2000, 9) > 0.4
 
 
 def test_nothing_is_known_before_three_values():
-    assert reach.own_gain(STEPS, reach.levels(np.ones(10)), 2000, 1) == np.inf
+    assert reach.extrapolated_gain(STEPS, reach.levels(np.ones(10)), 2000, 1) == np.inf
 
 
 def later_gain(step, best, *curves):

@@ -51,3 +51,15 @@ def test_regular_heavy_tails_have_no_outliers():
     """Log-Laplace norms: the exponential tail is exact, and its scale is only estimated."""
     norms = [np.exp(0.5 * RNG.laplace(size=400)) for _ in range(200)]
     assert sum(len(spikes.outliers(n, 0.05, 3.0).indices) > 0 for n in norms) <= 10
+
+
+def test_outliers_among_widely_scattered_norms_are_found_and_symmetric_heavy_tails_are_not():
+    random = np.random.default_rng(31)
+    found = false = 0
+    for _ in range(20):
+        norms = random.lognormal(0, 0.7, size=1000)
+        norms[random.choice(1000, 10, replace=False)] = random.uniform(26, 50, 10)
+        found += len(spikes.outliers(norms, 0.05, 3.0).indices) > 0
+        false += len(spikes.outliers(np.exp(0.5 * random.standard_t(5, size=1000)), 0.05, 3.0).indices) > 0
+    assert found >= 15
+    assert false <= 4

@@ -110,14 +110,14 @@ def test_a_study_without_runs_yet_has_no_trials_of_another_one(database: str, ca
         assert len(read_study("e", tracking_uri=uri).trials) == 4
         return
     for declared in (None, spec("r3", "r2", 3)):
-        with pytest.raises(AdvisorError, match=r"no run of experiment 'e' is of the study 'r3' yet.* of 'r2'"):
+        with pytest.raises(AdvisorError, match=r"no run of experiment 'e' belongs to the study 'r3' yet.* to 'r2'"):
             analyze("e", tracking_uri=uri, study=declared, settings={})
     assert len(read_study("e", tracking_uri=uri, spec=spec("a name of one's own")).trials) == 4
     main(["history", "--tracking-uri", uri, "--format", "json", "-q"])
     (line,) = json.loads(capsys.readouterr().out)["lineages"]
     assert [(r["study"], r["trials"]) for r in line["rounds"]] == [("r2", 4)]
     assert line["said"] == [
-        "r3 is left out: no run of experiment 'e' is of the study 'r3' yet, the last ones are of 'r2'."
+        "r3 is left out: no run of experiment 'e' belongs to the study 'r3' yet; the last runs belong to 'r2'."
     ]
 
     client = MlflowClient(uri)

@@ -13,7 +13,7 @@ from mlflow.artifacts import list_artifacts
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.tracking.links import runs_url
-from advisor.tracking.publish import Published, publish
+from advisor.tracking.publish import ReportRun, publish
 from advisor.tracking.stores.reading import read_experiment
 
 FILES = {"report.html": "<p>näh</p>", "findings.json": "{}", "next/1-a.yaml": "a: 1\n", "next/2-b.yaml": "b: 2\n"}
@@ -62,11 +62,11 @@ def test_it_is_logged_once_replaced_later_and_never_read_as_a_trial(uri: str) ->
     assert Path(text).read_text("utf-8") == FILES["report.html"]
 
     again = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
-    assert again == Published(first.run, first.url, changed=False)
+    assert again == ReportRun(first.run, first.url, changed=False)
 
     fewer = {k: v for k, v in FILES.items() if k != "next/2-b.yaml"} | {"report.html": "<p>new</p>"}
     later = publish("sweep", files=fewer, tags={"advisor.verdict.seeds": "quiet"}, tracking_uri=uri)
-    assert later == Published(first.run, first.url, changed=True)
+    assert later == ReportRun(first.run, first.url, changed=True)
     tags = client.get_run(first.run).data.tags
     assert {k: v for k, v in tags.items() if k.startswith("advisor.verdict.")} == {"advisor.verdict.seeds": "quiet"}
     assert artifacts(uri, first.run) == set(fewer)

@@ -1,7 +1,8 @@
-"""Perceptrons on digits with rates up to 30, which warm up from a hundredth of the rate.
+"""Perceptrons on digits with learning rates up to 30, after a warmup from a hundredth of the rate.
 
-A shallow one takes the logarithm of a softmax: at high rates a probability becomes zero, the training loss ends as NaN, and the
-accuracy stays finite, at chance. A deep one has a safe loss: at high rates its units stop responding, and it guesses a class.
+A shallow network takes the logarithm of a softmax: at high rates, a probability becomes zero, the training loss ends as NaN, and
+the accuracy stays finite, at chance level. A deep network has a safe loss: at high rates, its units stop responding, and it always
+predicts one class.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from recordings.plain.common import Split, batches, digits, evaluate, log_unifor
 
 TRIALS, EPOCHS, WARMUP = 16, 15, 8
 GUESSING = math.log(10) - 0.05
-"""Minimum training loss of a trial that guesses."""
+"""Minimum training loss of a trial that counts as guessing at random."""
 
 
 def not_a_number() -> dict[str, str]:

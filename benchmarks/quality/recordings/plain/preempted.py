@@ -13,11 +13,11 @@ from recordings.plain.common import Split, digits, evaluate, log_uniform, mlp, t
 
 TRIALS, EPOCHS = 10, 20
 INTERRUPTED = {1: 6, 3: 12, 4: 9, 6: 4, 8: 15}
-"""Epoch after which a trial's process gets a signal."""
+"""By trial: epoch after which its process gets a signal."""
 ANEW = (6,)
 """Trials that lost their checkpoint and start again."""
 BY_EXCEPTION = (4,)
-"""Trials that turn the signal into an exception, so MLflow marks the run as failed; the others end it as killed."""
+"""Trials that turn the signal into an exception, so that MLflow marks the run as failed; other runs end as killed."""
 
 
 def preempted() -> dict[str, str]:

@@ -56,7 +56,7 @@ def augment(images: Tensor, noise: float) -> Tensor:
 
 
 def nt_xent(projected: Tensor, temperature: float) -> Tensor:
-    """Return the normalised, temperature-scaled cross-entropy of two views of each image, one half of the rows each."""
+    """Return the normalised, temperature-scaled cross-entropy of two views of each image; each half of the rows is one view."""
     unit = nn.functional.normalize(projected, dim=1)
     similar = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf)
     n = len(unit) // 2

@@ -1,4 +1,4 @@
-"""The studies in a plain MLflow store, and the rules that should or should not fire on each.
+"""The studies in a plain MLflow store, and the rules that should or should not fire on each study.
 
 Labels follow from the training, as in `recordings.causes`: a policy's loss need not fall, a trial that Optuna pruned is no crash,
 and a run that continues another is no repeat.
@@ -21,7 +21,7 @@ class PlainStudy:
     name: str
     cause: str
     script: Callable[[], Mapping[str, str]]
-    """Trains all trials and returns the true status of runs by id; a run without one is complete."""
+    """Trains all trials and returns the true status by run id; runs that are not included are complete."""
     objective: str
     direction: str
     labels: tuple[Label, ...]
@@ -32,7 +32,7 @@ class PlainStudy:
 COURSE = (
     "stability-early stability-mid stability-spikes stability-edge curve-train-loss-rises curve-worse-than-chance curve-periodic"
 ).split()
-"""Rules that take the course of a curve for a fault."""
+"""Rules that could mistake the normal course of a curve for a fault."""
 FACTS = (
     "clip-aggressive clip-insufficient space-tuned-steps space-tuned-batch unfair-comparison eval-regular ckpt-best-lost "
     "batch-norm multi-host"
@@ -46,7 +46,7 @@ def _off(*rules: str) -> tuple[Label, ...]:
 
 
 def _matters(parameter: str) -> Label:
-    """Return the label that a learning rate, searched over more than two decades, is not called unimportant."""
+    """Return the label by which a learning rate that is searched over more than two decades must not be called unimportant."""
     return Label("space-insensitive", fires=False, subject=parameter)
 
 

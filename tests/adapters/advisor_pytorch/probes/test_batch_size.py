@@ -96,11 +96,11 @@ def test_memory_that_is_really_out_ends_the_sweep(uri: str, tmp_path: Path) -> N
     moments = {{k: v.clone() for k, v in optimizer.state[model.weight].items()}}
     def mapped():
         return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    room = 1_100_000_000  # 800 MB are needed for 327,680 examples, 1,600 for twice that: far from both
+    room = 550_000_000  # 400 MB are needed for 163,840 examples, 800 for twice that: far from both
     resource.setrlimit(resource.RLIMIT_AS, (mapped() + room, -1))
     for _ in range(2):  # again, because the first sweep has freed all memory
         sweep = batch_size_sweep(
-            make_step, model, optimizer, start=81_920, maximum=10**9, seconds_per_size=0.2, tracking_uri={uri!r}
+            make_step, model, optimizer, start=40_960, maximum=10**9, seconds_per_size=0.2, tracking_uri={uri!r}
         )
         print(json.dumps([(s.batch_size, s.out_of_memory) for s in sweep.sizes]))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

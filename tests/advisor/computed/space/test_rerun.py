@@ -49,7 +49,7 @@ def test_a_grid_would_be_the_same_again() -> None:
 
 def test_a_response_that_the_best_result_contradicts_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = study(24, 0)
-    drawn = rerun.more(tried)
+    drawn = rerun.further_results(tried)
     better = replace(drawn, best=np.full_like(drawn.best, tried.costs.min() - 0.01))
     monkeypatch.setattr(rerun, "more", lambda _: better)
     assert rerun.best_again(tried) is None

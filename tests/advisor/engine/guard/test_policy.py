@@ -24,7 +24,12 @@ def test_a_flat_trial_far_behind_is_ruled_out_with_its_figures():
     flat = progress([1.2] * 8)
     bounds = Policy().doom(flat, 7, SIBLINGS)
     assert bounds is not None
-    assert (bounds.step, bounds.best, bounds.incumbent, bounds.own) == (80, 1.2, pytest.approx(0.1, abs=0.001), 0.0)
+    assert (bounds.step, bounds.best, bounds.incumbent, bounds.extrapolated) == (
+        80,
+        1.2,
+        pytest.approx(0.1, abs=0.001),
+        0.0,
+    )
     assert 0 < bounds.later < 0.1
     assert bounds.needed == pytest.approx(1.1, abs=0.001)
 

@@ -10,7 +10,7 @@ from studies import make_study
 from advisor.model.spec import Parameter
 from advisor.planning import price
 from advisor.planning.base import base
-from advisor.planning.designs.explore import missing
+from advisor.planning.designs.explore import missing_trials
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.states import Evidence
 
@@ -45,7 +45,8 @@ def test_failed_trials_are_no_data() -> None:
     ends = [math.nan if s == "diverged" else float(c) for s, c in zip(status, few.costs, strict=True)]
     data = make_study([t.params for t in few.trials], {"val/loss": [[1.0, end] for end in ends]}, status=status)
     failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
-    assert missing(failing, base(failing), UNKNOWN, at_end=False) == missing(few, base(few), UNKNOWN, at_end=False) + 7
+    more = missing_trials(failing, base(failing), UNKNOWN, at_end=False)
+    assert more == missing_trials(few, base(few), UNKNOWN, at_end=False) + 7
 
 
 def test_an_open_comparison_gets_more_trials_of_all_values_instead_of_an_adaptive_search() -> None:

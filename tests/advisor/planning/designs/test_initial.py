@@ -119,7 +119,7 @@ def test_it_writes_a_study_that_run_takes(tmp_path: Path, capsys, monkeypatch):
         "        mlflow.log_metric('valid/error', float(sys.argv[1]) / step, step=step)\n"
     )
     command = [sys.executable, "train.py", "{learning_rate}", "{beta1}"]
-    main(["run", "study.yaml", "--trials", "2", "--quiet", "--tracking-uri", "sqlite:///m.db", "--", *command])
+    main(["run", "study.yaml", "--trials", "1", "--quiet", "--tracking-uri", "sqlite:///m.db", "--", *command])
     main(["analyze", "study", "--tracking-uri", "sqlite:///m.db", "--quiet"])
     assert (tmp_path / "advisor-report" / "findings.json").is_file()
 

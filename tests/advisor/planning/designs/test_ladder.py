@@ -139,3 +139,14 @@ def test_momentum_is_kept_rather_than_a_limit_on_gradients() -> None:
     ends = [float(made.costs[t.index]) for t in made.trials]
     data = make_study(params, {"val/loss": [[1.0, 0.5, end] for end in ends]})
     assert set(only_study(data, *QUIET).searched) == {"lr", "momentum"}
+
+
+def test_after_pruning_the_rate_keeps_its_range_and_nothing_is_to_be_pruned() -> None:
+    rates = np.geomspace(1e-4, 1e-1, 12)
+    params = [{"lr": float(r), "dropout": 0.1 + 0.02 * i, "momentum": 0.9 - 0.01 * i} for i, r in enumerate(rates)]
+    curves = [[1.0, 0.8 - 0.01 * i, *([0.6 - 0.01 * i] * 8 if i > 9 else [])] for i in range(12)]
+    made = make_study(params, {"val/loss": curves}, status=["pruned"] * 10 + ["complete"] * 2)
+    spec = only_study(made, *QUIET)
+    assert list(spec.searched) == ["lr"]
+    assert spec.searched["lr"].low == pytest.approx(1e-4, rel=0.02)
+    assert any("without pruning" in note for note in spec.notes)

@@ -12,7 +12,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.initial import Wish
-from advisor.planning.designs.per_optimizer import MIN_OWN, divided, first_studies
+from advisor.planning.designs.per_optimizer import MIN_OWN, divide_by_optimizer, first_studies
 
 AIM = Objective(metric="val/loss", direction="minimize")
 
@@ -27,7 +27,7 @@ def spec(*values: str, low: float = 1e-5, high: float = 1e-1, trials: int = 24, 
 
 
 def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
-    sgd, adam = divided([spec("sgd", "adam", momentum=Parameter(low=0.5, high=0.99, scale="reverse-log"))])
+    sgd, adam = divide_by_optimizer([spec("sgd", "adam", momentum=Parameter(low=0.5, high=0.99, scale="reverse-log"))])
     for made in (sgd, adam):
         assert_ready_to_run(made)
         assert made.trials == 12
@@ -36,7 +36,7 @@ def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
     assert set(sgd.searched) == {"lr", "momentum"}
     assert set(adam.searched) == {"lr", "beta1"}  # beta1 from 10 trials, epsilon from 25
     assert (sgd.study, adam.study) == ("s-sgd-round-2", "s-adam-round-2")
-    assert sgd.goal == "Tune sgd in a study of its own: lr, momentum; then adam"
+    assert sgd.goal == "Tune sgd in a separate study: lr, momentum; then adam"
 
 
 @pytest.mark.parametrize("sgd_trials", [12, 4])
@@ -57,13 +57,13 @@ def test_trials_of_an_optimizer_narrow_its_usual_rates_if_they_are_enough(sgd_tr
 
 
 def test_fine_tuning_keeps_its_low_rates() -> None:
-    sgd, adam = divided([spec("torch.optim.SGD", "torch.optim.AdamW", low=1e-6, high=1e-4)])
+    sgd, adam = divide_by_optimizer([spec("torch.optim.SGD", "torch.optim.AdamW", low=1e-6, high=1e-4)])
     assert (adam.parameters["lr"].low, adam.parameters["lr"].high) == (1e-6, 1e-4)
     assert (sgd.parameters["lr"].low, sgd.parameters["lr"].high) == (1e-4, 1e-2)
 
 
 def test_an_unknown_optimizer_keeps_the_searched_range() -> None:
-    _, lion = divided([spec("adam", "lion", low=1e-4, high=1e-2)])
+    _, lion = divide_by_optimizer([spec("adam", "lion", low=1e-4, high=1e-2)])
     assert (lion.parameters["lr"].low, lion.parameters["lr"].high) == (1e-4, 1e-2)
 
 
@@ -72,16 +72,16 @@ def test_what_others_depend_on_stays_and_regions_without_their_hyperparameter_go
         "momentum": Parameter(low=0.5, high=0.9),
         "step": Parameter(role="derived", formula="lr / (1 - momentum)"),
     }
-    assert all("momentum" in s.parameters for s in divided([spec("sgd", "adam", **more)]))
+    assert all("momentum" in s.parameters for s in divide_by_optimizer([spec("sgd", "adam", **more)]))
     del more["step"]
     region = Region(where={"momentum": Bounds(low=0.8)})
-    sgd, adam = divided([spec("sgd", "adam", **more).model_copy(update={"forbidden": (region,)})])
+    sgd, adam = divide_by_optimizer([spec("sgd", "adam", **more).model_copy(update={"forbidden": (region,)})])
     assert (sgd.forbidden, adam.forbidden) == ((region,), ())
 
 
 def test_studies_with_one_optimizer_are_not_divided() -> None:
     one = spec("adam", "adamw")
-    assert divided([one]) == [one]
+    assert divide_by_optimizer([one]) == [one]
 
 
 def test_the_plan_divides_the_study_that_the_rule_asks_for() -> None:
@@ -120,7 +120,7 @@ def test_what_has_no_usual_range_is_refused(wished: Wish, message: str) -> None:
 
 
 def test_each_optimizer_gets_enough_trials_to_judge_its_space() -> None:
-    assert [made.trials for made in divided([spec("sgd", "adam", "rmsprop", trials=12)])] == [5, 5, 5]
+    assert [made.trials for made in divide_by_optimizer([spec("sgd", "adam", "rmsprop", trials=12)])] == [5, 5, 5]
 
 
 def test_first_studies_have_enough_trials_to_judge_their_space() -> None:

@@ -103,3 +103,8 @@ def test_no_training_ends_before_its_last_step() -> None:
     spec = run({"lr": 1e-3, "num_epochs": 50}).spec.model_copy(update={"max_train_steps": 46_850})
     shorter = SetField(field="max_train_steps", value=1200, why="w").apply(spec)
     assert shorter.parameters["num_epochs"].value == 2
+
+
+def test_a_warmup_in_steps_is_shortened_with_the_training() -> None:
+    spec = only_study(run({"lr": 1e-3, "warmup_steps": 2000, "warmup_ratio": 0.1}))
+    assert (spec.parameters["warmup_steps"].value, spec.parameters["warmup_ratio"].value) == (200, 0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.report.figures.batch import speed_figure, target_figures
-from advisor.report.plot_data.model import Needed, Speed, ToTarget
+from advisor.report.plot_data.model import NeededTraining, Speed, ToTarget
 
 
 def test_captions_name_the_best_batch_size() -> None:
@@ -19,8 +19,8 @@ def test_captions_name_the_best_batch_size() -> None:
         target=0.5,
         repeats=True,
         sizes=(
-            Needed(batch_size=32, typical=4.0, seconds=10.0, trials=()),
-            Needed(batch_size=64, typical=8.0, seconds=9.0, trials=()),
+            NeededTraining(batch_size=32, typical=4.0, seconds=10.0, trials=()),
+            NeededTraining(batch_size=64, typical=8.0, seconds=9.0, trials=()),
         ),
     )
     steps, seconds = target_figures(race, "val/loss")

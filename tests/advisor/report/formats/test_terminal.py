@@ -29,7 +29,7 @@ def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") 
 def test_the_terminal_shows_the_main_points(report: Report) -> None:
     text = printed(report)
     goal, reason, *_ = text.splitlines()
-    assert goal.startswith("Tune adamw in a study of its own: learning_rate, weight_decay, ")
+    assert goal.startswith("Tune adamw in a separate study: learning_rate, weight_decay, ")
     assert reason == f"{report.findings[0].message}."
     for finding in report.findings:
         assert str(finding.message) in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from advisor.report.plot_data.scale import (
     Limits,
     Scale,
-    curve_limits,
+    curve_axis_limits,
     limits_of_values,
     objective_limits,
     padded_limits,
@@ -58,15 +58,15 @@ def test_one_wild_value_does_not_flatten_the_rest() -> None:
 
 def test_a_diverged_curve_does_not_flatten_the_rest() -> None:
     good = [np.linspace(2.3, 0.1, 50), np.linspace(2.4, 0.2, 50)]
-    limits = curve_limits(good, [*good, np.geomspace(2.3, 1e30, 50)])
+    limits = curve_axis_limits(good, [*good, np.geomspace(2.3, 1e30, 50)])
     assert 2.4 <= limits.high < 5
-    alone = curve_limits([], [np.append(np.linspace(2.3, 4.0, 50), 1e30)])
+    alone = curve_axis_limits([], [np.append(np.linspace(2.3, 4.0, 50), 1e30)])
     assert alone.high < 1e3
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.2, 1.1], [1.0, 5.0], [0.1, 9.0], [-1.0, 2.0, 3.0]])
 def test_curves_of_few_values_are_not_clipped(values: list[float]) -> None:
-    limits = curve_limits([np.array(values)])
+    limits = curve_axis_limits([np.array(values)])
     assert limits.low < min(values) <= max(values) <= limits.high
     assert max(values) < limits.high or max(values) == 1.0
 
@@ -74,7 +74,7 @@ def test_curves_of_few_values_are_not_clipped(values: list[float]) -> None:
 def test_a_spike_of_a_good_curve_is_shown() -> None:
     norms = np.ones(1000)
     norms[500] = 60.0
-    assert curve_limits([norms * np.linspace(0.9, 1.1, 1000)]).high > 60
+    assert curve_axis_limits([norms * np.linspace(0.9, 1.1, 1000)]).high > 60
 
 
 def test_a_reverse_log_axis_gives_each_nine_the_same_width():
@@ -130,7 +130,7 @@ def test_a_crowd_with_negative_values_gets_room_by_leaving_out_the_worst() -> No
     [([0.0, 0.2, 0.5], 0.0, None), ([0.5, 0.7, 0.999], None, 1.0), ([-3.0, -1.0, 0.0], None, 0.0)],
 )
 def test_axes_end_where_values_are_impossible(values: list[float], low: float | None, high: float | None) -> None:
-    for limits in (objective_limits(np.array(values), minimize=True), curve_limits([np.array(values)])):
+    for limits in (objective_limits(np.array(values), minimize=True), curve_axis_limits([np.array(values)])):
         assert low is None or limits.low == low
         assert high is None or limits.high == high
         assert limits.low <= min(values) < max(values) <= limits.high

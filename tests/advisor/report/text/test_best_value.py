@@ -17,7 +17,7 @@ from tests.advisor.report.studies import fired, make_report, make_study
 def test_failures_are_counted() -> None:
     study = make_study(4, dense=False, statuses={0: "infeasible", 1: "complete", 2: "complete", 3: "running"})
     sentence = str(best_sentence(make_report(study, ())))
-    assert sentence.endswith("1 of 4 trials ended without a usable result, one trial is still running.")
+    assert sentence.endswith("1 of 4 trials ended without a usable result (1 crashed), one trial is still running.")
     every = make_study(4, dense=False, statuses=dict.fromkeys(range(4), "diverged"))
     assert "All 4 trials failed." in best_sentence(make_report(every, ()))
 

@@ -56,7 +56,7 @@ def test_repeats_without_a_learning_rate_say_that_it_is_missing(params: dict[str
     ("verdicts", "rest"),
     [
         ([QUIET, UNKNOWN], "No problem found in one check; 1 check could not run."),
-        ([fired("note", "steps")], "No problem found in one check. Consider: Search higher lr."),
+        ([fired("note", "steps")], "Nothing urgent found in one check. Consider: Search higher lr."),
     ],
 )
 def test_few_results_are_no_clean_bill(verdicts: list[Verdict], rest: str) -> None:

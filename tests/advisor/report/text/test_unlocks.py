@@ -47,6 +47,18 @@ def test_a_thin_study_is_told_a_few_things_to_log_instead_of_forty_reasons():
     assert sum("seed of each run" in str(e.text) for e in found) == 1
 
 
+def test_pruned_trials_do_not_count_as_rarely_evaluated():
+    study = thin(20)
+    status = ["pruned" if i > 3 else "complete" for i in range(12)]
+    cut = make_study(
+        [t.params for t in study.trials],
+        {"val/loss": [study.cost_curve(t).values[: 20 if status[t.index] == "complete" else 1] for t in study.trials]},
+        status=status,
+    )
+    (entry,) = unlocks(cut, missing(Need("evaluations", 32)))
+    assert "Evaluate 32 times a run instead of 20" in entry.text
+
+
 @pytest.mark.parametrize("trials", [12, 20])
 def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
     study = thin(5, trials=trials)
@@ -114,3 +126,12 @@ def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
     on_cpu = replace(study, trials=tuple(replace(t, facts={"device": "cpu"}) for t in study.trials))
     assert unlocks(on_cpu, missing(Need("gpu"))) == ()
     assert len(unlocks(study, missing(Need("gpu")))) == 1
+
+
+def test_evaluations_are_those_of_trials_with_a_comparable_result() -> None:
+    curves = [[1.0]] * 8 + [[1.0, 0.9, 0.8, 0.7, 0.6, 0.5]] * 2
+    params = [{"learning_rate": 0.1 / (i + 1)} for i in range(10)]
+    study = make_study(params, {"val/loss": curves}, status=["pruned"] * 8 + ["complete"] * 2)
+    evaluate, unpruned = unlocks(study, missing(Need("evaluations", 32), Need("full_length")))
+    assert "32 times a run instead of 6" in evaluate.text
+    assert "Train trials to their end, without pruning" in unpruned.text

@@ -102,7 +102,7 @@ def test_steps_that_start_at_0_stay_as_they_are():
 
 def test_trials_by_epoch_beside_trials_by_step_are_said():
     epochs, steps = (np.arange(1, 11), np.arange(10.0)), (np.arange(1, 11) * 390, np.arange(10.0))
-    (warning,) = axes.mixed({"val": block(epochs, epochs, steps), "loss": block(steps, steps, steps)})
+    (warning,) = axes.mixed_unit_warnings({"val": block(epochs, epochs, steps), "loss": block(steps, steps, steps)})
     assert "val (2 trials by epoch, 1 by step)" in warning
     assert "loss" not in warning
 
@@ -117,4 +117,11 @@ def test_trials_by_epoch_beside_trials_by_step_are_said():
     ],
 )
 def test_trials_on_one_axis_raise_no_warning(other):
-    assert axes.mixed({"val": block((np.arange(1, 11), np.arange(10.0)), other)}) == []
+    assert axes.mixed_unit_warnings({"val": block((np.arange(1, 11), np.arange(10.0)), other)}) == []
+
+
+def test_steps_that_count_from_0_are_one_more_than_the_last_one():
+    assert axes.length(block((np.arange(200), np.arange(200))).curve(0)) == 200
+    assert axes.length(block((np.arange(201), np.arange(201))).curve(0)) == 200  # evaluated before the training
+    assert axes.length(block((np.arange(1, 200), np.arange(199))).curve(0)) == 199
+    assert axes.length(block((np.arange(0, 200, 10), np.arange(20))).curve(0)) == 190

@@ -72,6 +72,7 @@ def test_the_objective_is_what_a_user_reports_on_validation_data():
         (["accuracy", "val_loss"], "val_loss"),
         (["time", "train_loss"], None),
         (["success_rate", "policy_loss", "value_loss", "entropy"], "success_rate"),
+        (["rollout/ep_rew_mean", "rollout/ep_len_mean", "train/loss", "time/fps"], "rollout/ep_rew_mean"),
     ],
 )
 def test_without_validation_data_the_only_metric_of_success_is_the_objective(metrics, objective):
@@ -178,3 +179,11 @@ def test_the_losses_of_a_game_are_no_training_loss():
     assert metric_names.find_signals(points, "fid", points) == {}
     points |= {"train/loss": 1000}
     assert metric_names.find_signals(points, "fid", points) == {"train_loss": "train/loss"}
+
+
+def test_a_loss_of_batches_is_no_evaluated_training_loss():
+    found = signals("val/loss", train_batch__loss=200, val__loss=200)
+    assert found["train_loss"] == "train_batch/loss"
+    assert "train_eval_loss" not in found
+    found = signals("val/loss", train_batch__loss=900, train__loss=200, val__loss=200)
+    assert (found["train_loss"], found["train_eval_loss"]) == ("train_batch/loss", "train/loss")

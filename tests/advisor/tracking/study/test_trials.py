@@ -2,6 +2,7 @@ import math
 from dataclasses import replace
 
 from small_experiments import declared, experiment, points, run
+from studies import make_study
 
 from advisor.model.reading import Reading
 from advisor.model.spec import Objective, Parameter
@@ -65,3 +66,9 @@ def test_runs_of_the_same_name_are_told_apart_by_their_ids():
         for r, name, id in zip(runs, "aaab", ("12345678", "12345699", "9", "77"), strict=True)
     ]
     assert _distinct_names(named) == ["a (1234567)", "a (1234569)", "a (9)", "b"]
+
+
+def test_epochs_that_count_from_0_have_the_length_that_their_parameter_states() -> None:
+    curves = {"val/loss": [[1 - 0.02 * i for i in range(20)]] * 2}
+    study = make_study([{"lr": 0.1, "epochs": 20}, {"lr": 0.01, "epochs": 20}], curves, steps=list(range(20)))
+    assert (study.unit, study.spec.max_train_steps, study.planned_steps(study.trials[0])) == ("epoch", 20, 20)

@@ -1,6 +1,7 @@
 """curve-step-variance: the order of the best trials is the luck of the step."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,10 +76,18 @@ def test_training_that_does_not_jump_along_blames_the_validation_set():
     assert finding.changes[0].new_scores
 
 
+def test_a_policy_is_evaluated_over_more_episodes():
+    shown, _ = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
+    policies = replace(shown, kind="reinforcement-learning")
+    change, cause = noise_remedy(policies, policies.ranked()[:5], constant=0.5, examples=3.0)
+    assert "3 times as many episodes" in change.text
+    assert "episodes" in cause
+
+
 def test_a_set_that_would_be_too_large_is_not_advised():
     shown, _ = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
     change, _ = noise_remedy(shown, shown.ranked()[:5], constant=0.5, examples=101.0)
-    assert "no realistic validation set" in change.text
+    assert "no realistic number of validation examples" in change.text
     assert not change.new_scores
 
 

@@ -309,6 +309,16 @@ def test_momentum_is_extended_towards_one_by_its_distance_from_one() -> None:
     assert (change.high, change.scale) == (0.99, "reverse-log")
 
 
+def test_a_regulariser_that_is_only_strong_is_searched_from_none_on() -> None:
+    params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "dropout": 0.5 + 0.4 * i / 15} for i in range(16)]
+    study = make_study(params, {"val/loss": [1 + 0.05 * i for i in range(16)]})
+    (finding,) = verdict("space-boundary", study).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert (change.parameter, change.low) == ("dropout", 0)
+    assert "without dropout" in change.why
+
+
 def test_momentum_is_not_extended_if_trials_fail_at_high_learning_rates() -> None:
     params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "momentum": 0.5 + 0.4 * i / 15} for i in range(16)]
     costs = [1 - 0.05 * i for i in range(16)]

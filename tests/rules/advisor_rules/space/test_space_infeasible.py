@@ -315,3 +315,24 @@ def test_a_bound_in_the_advice_stays_true_when_it_is_rounded() -> None:
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
     assert "it is at least 1.94 in all that failed and at most 0.00371 in the others" in finding.action
+
+
+def test_memory_is_a_limit_and_not_the_end_of_a_range() -> None:
+    params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "width": 64 * (i + 1)} for i in range(16)]
+    fits = [p["width"] <= 640 for p in params]
+    study = make_study(
+        params,
+        {
+            "val/loss": [
+                [2.0, 1 + 0.1 * (np.log10(p["learning_rate"]) + 3) ** 2] if f else None
+                for p, f in zip(params, fits, strict=True)
+            ]
+        },
+        status=["complete" if f else "infeasible" for f in fits],
+        tags=[{} if f else {"error": "out of memory: tried to allocate 2 GiB"} for f in fits],
+    )
+    (finding,) = verdict("space-infeasible", study).findings
+    assert str(finding.action) == "Keep width at 640 or less; more does not fit in memory."
+    assert isinstance(finding.changes[0], SetRange)
+    after = finding.changes[0].apply(study.spec).parameters["width"]
+    assert (after.high, after.limits) == (640, (None, 640))

@@ -139,3 +139,14 @@ def test_it_keeps_its_promise(trials, points):
         study = study_of(flags, name="train/clipped", tags=[{"grad_clip_norm": "1"}] * trials)
         fired += verdict("clip-aggressive", study).status == "fired"
     assert fired <= scaled(12, of=150)
+
+
+def test_an_optimizer_among_the_hyperparameters_counts_as_one_in_the_facts():
+    study = make_study(
+        [{"lr": 0.1, "optimizer": "adamw", "grad_clip": 0.3}],
+        {"val/loss": [[2.0, 1.0]], "train/grad_norm": [norms()]},
+        steps={"train/grad_norm": [np.arange(N)], "val/loss": [[0, N]]},
+    )
+    (finding,) = verdict("clip-aggressive", study).findings
+    assert finding.severity == "note"
+    assert "in proportion" not in finding.action

@@ -286,3 +286,42 @@ def test_a_collapse_is_found_in_spite_of_its_own_noise():
     made = make_study([{"lr": 0.1}], {"val/loss": [value]})
     (finding,) = verdict("stability-mid", made).findings
     assert finding.severity == "critical"
+
+
+def clipping_at(threshold, middle=1.0):
+    norms = middle * np.exp(0.1 * RNG.normal(size=N))
+    curves = {"val/loss": [[0.5]], "train/loss": [jumping()], "train/grad_norm": [norms]}
+    steps = {"train/loss": [STEPS], "val/loss": [[int(STEPS[-1])]], "train/grad_norm": [STEPS]}
+    return make_study([{"lr": 0.1, "grad_clip": threshold}], curves, steps=steps)
+
+
+def test_a_trial_that_clips_most_updates_is_not_asked_to_clip():
+    (finding,) = verdict("stability-mid", clipping_at(0.5)).findings
+    assert "more than 50 % of the updates are clipped already" in finding.action
+    assert [c.kind for c in finding.changes] == ["advise"]
+
+
+def test_a_trial_that_clips_too_high_is_asked_for_a_smaller_norm():
+    (finding,) = verdict("stability-mid", clipping_at(20.0)).findings
+    assert str(finding.action).startswith("Clip at a smaller norm.")
+
+
+def test_a_collapse_in_finite_values_is_described_by_its_values():
+    accuracy = np.concatenate([np.linspace(0.1, 0.9, 20), np.full(20, 0.1)])
+    fine = np.linspace(0.1, 0.95, 40)
+    study = make_study(
+        [{"lr": 0.1}, {"lr": 0.05}],
+        {"val/acc": [accuracy, fine]},
+        objective="val/acc",
+        direction="maximize",
+    )
+    assert study.trials[0].status == "diverged"
+    (finding,) = verdict("stability-mid", study).findings
+    assert "went back from 0.9 at step 2,000 to 0.1 at its end, step 4,000" in finding.message
+    assert "not finite" not in str(finding.evidence)
+
+
+def test_a_diverged_trial_without_a_value_that_is_not_finite_says_so():
+    study = study_of([falling(), falling()], status=["diverged", "complete"])
+    (finding,) = verdict("stability-mid", study).findings
+    assert "ends with the status diverged at step 19,950" in finding.message

@@ -1,0 +1,47 @@
+"""Recognises trials that probably ran out of memory: they failed before they logged anything, and only at large batch sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from advisor.model.parameter_kinds import is_batch_size
+from advisor.model.reading import Decision
+from advisor.model.space import Value, as_number
+from advisor.model.study import CurveBlock
+from advisor.model.words import clean, setting
+from advisor.tracking.study.launch_failures import logged
+
+_LEVEL = 0.01
+"""Maximum probability that failures which do not depend on the batch size strike exactly the largest batch sizes."""
+
+
+def find_memory_failures(
+    blocks: Mapping[str, CurveBlock], params: Sequence[Mapping[str, Value]], crashed: Iterable[int]
+) -> tuple[dict[int, str], list[Decision]]:
+    """Return error texts by trial, and the decision about them.
+
+    params: hyperparameters of each trial; crashed: trials that failed without an error text.
+    """
+    silent = ~logged(blocks, len(params))
+    failed = [i for i in crashed if silent[i]]
+    for name in sorted({n for p in params for n in p if is_batch_size(n)}):
+        sizes = [as_number(p.get(name, math.nan)) for p in params]
+        lacking = [i for i in failed if math.isfinite(sizes[i])]
+        fine = [i for i in range(len(params)) if not silent[i] and math.isfinite(sizes[i])]
+        if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _LEVEL:
+            continue
+        limit = min(sizes[i] for i in lacking)
+        if max(sizes[i] for i in fine) < limit:
+            where = f"{clean(name)} of {setting(limit)} or more"
+            text = f"out of memory, probably: no trial with {where} logged anything"
+            return dict.fromkeys(lacking, text), [_decision(len(lacking), len(params), where)]
+    return {}, []
+
+
+def _decision(lacking: int, trials: int, where: str) -> Decision:
+    text = (
+        f"{lacking} of {trials} trials probably ran out of memory: they failed before they logged anything, and only with "
+        f"{where}."
+    )
+    return Decision(topic="status", text=text)
