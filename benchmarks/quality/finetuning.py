@@ -1,7 +1,7 @@
 """Measures the rules of fine-tuning on small trainings with one cause switched on or off, each from several seeds.
 
-    python benchmarks/quality/finetuning.py                      seeds 10 to 19, on which no rule was developed
-    python benchmarks/quality/finetuning.py --seeds 0 4          seeds 0 to 3, on which the rules were developed
+    python benchmarks/quality/finetuning.py                      seeds 10 to 19
+    python benchmarks/quality/finetuning.py --seeds 0 4          seeds 0 to 3, on which the thresholds were chosen
 
 Prints recall and false alarms of each rule, and how often each rule fired on each study. Ten seeds take about ten minutes on one
 core.
@@ -31,8 +31,8 @@ def experiment(name: str, trials: Sequence[tuple[Mapping[str, Any], Logs]]) -> E
     runs, columns = [], defaultdict(list)
     for i, (params, logs) in enumerate(trials):
         runs.append(Run(f"run-{i}", f"run-{i}", "FINISHED", {k: str(v) for k, v in params.items()}, {}, float(i)))
-        for metric, points in logs.items():
-            steps, values = (np.array(column) for column in zip(*points, strict=True))
+        for metric, curve in logs.items():
+            steps, values = (np.array(column) for column in zip(*curve, strict=True))
             columns[metric].append((np.full(len(steps), i), steps, values, steps.astype(float)))
     points = {m: Points(*(np.concatenate(parts) for parts in zip(*c, strict=True))) for m, c in columns.items()}
     return Experiment(name, tuple(runs), points)

@@ -57,8 +57,9 @@ class CompletionsTruncated(Rule):
     ## How sure
     Certainty: counted fact; the advice is a prior. DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated
     samples are noise, and that masking them or a soft penalty stabilises training. The limit of one fifth is our choice. The
-    p-values come from t-tests over means of five blocks. `benchmarks/quality/finetuning.py` measures the rule on recorded trainings
-    of tiny models.
+    p-values come from t-tests over means of five blocks. On trainings of tiny models from ten seeds that no threshold was chosen on
+    (`benchmarks/quality/finetuning.py`), it fired in 10 of 10 studies whose reward pays for length, in 6 of 10 whose limit is too
+    short but where only 20 to 35 % of the late completions are cut off, and in none of 100 others.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"

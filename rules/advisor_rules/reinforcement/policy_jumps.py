@@ -22,7 +22,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.spikes import Outliers, outliers
 
 _ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
-_MIN_STEPS = 2
+_MIN_STEPS = 3
 """Minimum number of steps at which the policy is far away: the estimate of one step can hang on a single word."""
 _CONFIDENCE = 0.9
 """Confidence apart from noise: a jump can also come from a single odd batch of prompts."""
@@ -41,7 +41,7 @@ class PolicyJumps(Rule):
 
     ## What it looks at
     The logged KL divergence between the policy and its reference (TRL's `kl`), against its own running median. A jump exceeds the
-    running median tenfold and lies beyond the tail of the other points, or exceeds it a hundredfold. It must do so at two steps,
+    running median tenfold and lies beyond the tail of the other points, or exceeds it a hundredfold. It must do so at three steps,
     and reach 1 nat per token there. The rule fires if the best trial or most trials jump. A KL divergence that grows steadily is
     normal: the policy learns.
 
@@ -56,7 +56,8 @@ class PolicyJumps(Rule):
     ## How sure
     Certainty: tested on this study; the advice is a prior. The test is that of `stability-spikes`: an exponential tail fitted to
     most of the points, corrected for the number of trials. The factor of ten is our choice; healthy recorded trainings stay below
-    it or within the tail. `benchmarks/quality/finetuning.py` measures the rule on recorded trainings of tiny models.
+    it or within the tail. On trainings of tiny models from ten seeds (`benchmarks/quality/finetuning.py`), it fired in 10 of 10
+    studies with too high rates and many steps on each batch, and in 1 of 90 others.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"

@@ -64,9 +64,8 @@ def train(settings: FineTuning, seed: int, base: int = 0) -> Logs:
     for step in range(settings.max_steps + 1):
         if step % settings.evaluate_every == 0:
             for name, split in (("new", new), ("old", old)):
-                loss, accuracy = evaluate(model, split)
-                logs[f"eval_{name}_loss"].append((step, loss))
-                logs[f"eval_{name}_accuracy"].append((step, accuracy))
+                for quantity, value in zip(("loss", "accuracy"), evaluate(model, split), strict=True):
+                    logs[f"eval_{name}_{quantity}"].append((step, value))
         again, fresh = torch.randint(len(old.x), (count,)), torch.randint(len(new.x), (32 - count,))
         x, y = torch.cat([old.x[again], new.x[fresh]]), torch.cat([old.y[again], new.y[fresh]])
         loss = nn.functional.cross_entropy(model(x), y)

@@ -58,12 +58,14 @@ class Model(nn.Module):
 
     def forward(self, prompts: Tensor, previous: Tensor, places: Tensor) -> Tensor:
         """Return the logits of the words at these places; all arguments have the same shape."""
-        return self.body(self.prompt(prompts) + self.word(previous) + self.place(places))
+        logits: Tensor = self.body(self.prompt(prompts) + self.word(previous) + self.place(places))
+        return logits
 
     def logits(self, prompts: Tensor, words: Tensor) -> Tensor:
         """Return the logits of each word of completions (n, length), shape (n, length, words)."""
         previous = nn.functional.pad(words[:, :-1], (1, 0), value=END)
-        return self(prompts[:, None].expand_as(words), previous, torch.arange(words.shape[1]).expand_as(words))
+        places = torch.arange(words.shape[1]).expand_as(words)
+        return self.forward(prompts[:, None].expand_as(words), previous, places)
 
 
 class Rollout(NamedTuple):

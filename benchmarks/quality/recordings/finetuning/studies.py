@@ -44,7 +44,7 @@ class TunedStudy:
         """Train the trials and return the hyperparameters and the logged points of each."""
         random = np.random.default_rng([seed, *self.name.encode()])
         low, high = np.log(self.rates)
-        result = []
+        result: list[tuple[Mapping[str, Any], Logs]] = []
         for i in range(TRIALS):
             rate = float(np.exp(low + (high - low) * (i + random.random()) / TRIALS))
             settings = replace(self.settings, learning_rate=float(f"{rate:.3g}"))
