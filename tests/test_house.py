@@ -46,9 +46,9 @@ def test_tests_mirror_the_tree() -> None:
 
 def test_the_engine_names_no_rule_and_no_import_goes_round() -> None:
     sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
-    from house import House
+    from house import CodeBase
 
-    house = House(ROOT)
+    house = CodeBase(ROOT)
     assert house.circles() == 0
     assert house.rule_names() == []
     assert len({Path(f).parts[1] for f in house.files if f.startswith("advisor/")}) <= 16

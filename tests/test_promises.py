@@ -13,13 +13,13 @@ SIGNIFICANT = 0.005
 
 @pytest.fixture(scope="module")
 def counts():
-    return [c for family in nulls.FAMILIES for c in promises.count(family, STUDIES)]
+    return [c for family in nulls.FAMILIES for c in promises.count_alarms(family, STUDIES)]
 
 
 def test_every_rule_keeps_its_promise(counts):
     promised = promises.promises()
     for rule in {c.rule for c in counts}:
-        everywhere = promises.together([c for c in counts if c.rule == rule])
+        everywhere = promises.sum_of_counts([c for c in counts if c.rule == rule])
         assert everywhere.p(promised[rule]) > SIGNIFICANT, everywhere
 
 

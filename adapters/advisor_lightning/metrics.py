@@ -28,10 +28,10 @@ class FreshMetrics:
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
 
 
-def _is_same_value(value: Any, seen: Any) -> bool:
-    if isinstance(value, torch.Tensor) and isinstance(seen, torch.Tensor):
-        return value.data_ptr() == seen.data_ptr()
-    return value is seen
+def _is_same_value(value: Any, earlier: Any) -> bool:
+    if isinstance(value, torch.Tensor) and isinstance(earlier, torch.Tensor):
+        return value.data_ptr() == earlier.data_ptr()
+    return value is earlier
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:

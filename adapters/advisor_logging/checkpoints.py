@@ -135,12 +135,12 @@ class Checkpoints:
             best.pop()
         return text
 
-    def _description_json(self, shown: list[Checkpoint]) -> str:
+    def _description_json(self, listed_checkpoints: list[Checkpoint]) -> str:
         best = self.current.best
         return json.dumps(
             {
                 "policy": f"best-{self.keep}+last" if self.keep else "none",
-                "kept": [{"step": c.step, "value": c.value, "path": str(c.path)} for c in shown],
+                "kept": [{"step": c.step, "value": c.value, "path": str(c.path)} for c in listed_checkpoints],
                 "chosen": best[0].step if best else None,
                 **({"resumes": True} if self.resumes else {}),
             }

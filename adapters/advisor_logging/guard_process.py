@@ -14,7 +14,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
-from advisor.contract.guard_file import FileVerdict, read_verdict
+from advisor.contract.guard_file import GuardVerdict, read_verdict
 from advisor.contract.redact import one_line
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
@@ -26,12 +26,12 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 
 class Guard:
-    """The guard of one run. The writer thread calls `look`, which starts the process once the objective has a value."""
+    """The guard of one run. The writer thread calls `poll`, which starts the process once the objective has a value."""
 
     def __init__(
         self,
         is_evaluated: Callable[[], bool],
-        on_verdict: Callable[[FileVerdict], None],
+        on_verdict: Callable[[GuardVerdict], None],
         warn: Callable[[str, str], None],
     ) -> None:
         """is_evaluated: returns whether the objective has a value. on_verdict: receives each new verdict. warn: logs a line, once
@@ -41,7 +41,7 @@ class Guard:
         self._seen: tuple[int, int] | None = None
         self._ended = False
 
-    def look(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
+    def poll(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
         """Start the process, or pass on a new verdict. status: the shipper's `status.json`, with the run's id once known."""
         if self._ended:
             return

@@ -6,20 +6,20 @@ import math
 from typing import Literal
 
 from advisor import contract
-from advisor.contract.guard_file import FileVerdict
+from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.guard_stop import GuardStop
 from advisor_logging.table import Table
 
 Direction = Literal["minimize", "maximize"]
 
 
-def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Return whether `value` is better than `than`. Any finite value is better than a non-finite one."""
+def is_better(value: float, reference: float, direction: Direction) -> bool:
+    """Return whether `value` is better than `reference`. Any finite value is better than a non-finite one."""
     if not math.isfinite(value):
         return False
-    if not math.isfinite(than):
+    if not math.isfinite(reference):
         return True
-    return value < than if direction == "minimize" else value > than
+    return value < reference if direction == "minimize" else value > reference
 
 
 class Outcome:
@@ -66,7 +66,7 @@ class Outcome:
         return "complete"
 
 
-def stopped_tags(verdict: FileVerdict, step: int) -> dict[str, str]:
+def stopped_tags(verdict: GuardVerdict, step: int) -> dict[str, str]:
     """Return the tags with status and reason of a training that the guard's verdict ended. step: number of its last step."""
     stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
     return {contract.TAG_STATUS: stop.status, contract.TAG_STOPPED: stop.tag_text()}

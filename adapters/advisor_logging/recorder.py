@@ -330,7 +330,7 @@ class Recorder:
                 f"MLflow at {self._uri} fails ({error}); training goes on, points are kept in {self.folder} and sent later",
             )
         if self.guard is not None:
-            self.guard.look(self.folder, self._uri, self._status)
+            self.guard.poll(self.folder, self._uri, self._status)
 
     def _has_shipper(self) -> bool:
         """Return whether a shipper runs. At most every ten seconds, replace an exited shipper."""

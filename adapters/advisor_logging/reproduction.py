@@ -67,10 +67,10 @@ def _git_diff(root: Path) -> str:
     return "".join(notes) + diff[:MAX_DIFF_CHARS]
 
 
-def _diff_including(root: Path, new: list[str]) -> str:
+def _diff_including(root: Path, new_files: list[str]) -> str:
     command = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--submodule=diff")
     index = _run_git(root, "rev-parse", "--git-path", "index")
-    if not new or index is None:
+    if not new_files or index is None:
         return _run_git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
         # A temporary index leaves the user's index unchanged.
@@ -79,7 +79,7 @@ def _diff_including(root: Path, new: list[str]) -> str:
             shutil.copyfile(root / index.strip(), own)
         except OSError:
             return _run_git(root, *command) or ""
-        _run_git(root, "add", "--intent-to-add", "--", *new, index=own)
+        _run_git(root, "add", "--intent-to-add", "--", *new_files, index=own)
         return _run_git(root, *command, index=own) or ""
 
 

@@ -149,13 +149,13 @@ class Shipper:
         self._store_sidecar(store)
         return True
 
-    def _report_refused_values(self, store: Store, lost: int) -> None:
-        """Report the values that the store refused. lost: number of points lost earlier for other reasons."""
+    def _report_refused_values(self, store: Store, lost_before: int) -> None:
+        """Report the values that the store refused. lost_before: number of points lost earlier for other reasons."""
         if not store.refused:
             return
         points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
         if points:
-            store.set_tags({contract.TAG_LOST_POINTS: str(lost + points)})
+            store.set_tags({contract.TAG_LOST_POINTS: str(lost_before + points)})
         names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.reasons.values()), "")

@@ -76,14 +76,14 @@ class SidecarSummary:
     to_step: int
 
 
-def archive_segments(folder: Path, before: int) -> str | None:
-    """Convert the delivered segments below number `before` to parts. Return an error message if a conversion failed, else None.
+def archive_segments(folder: Path, end: int) -> str | None:
+    """Convert the delivered segments below number `end` to parts. Return an error message if a conversion failed, else None.
 
     If the conversion fails (full disk, no pyarrow), the segment is deleted anyway, because the store has its points already.
     """
     problem = None
     for number in segment_numbers(folder):
-        if number >= before:
+        if number >= end:
             break
         try:
             _make_part(folder, number)
@@ -184,9 +184,9 @@ def _read_index(path: Path) -> PartIndex:
     return PartIndex(*json.loads(pq.read_schema(path).metadata[_INDEX_KEY]))
 
 
-def _merge_parts(made: list[Path], indices: list[list[CurveRows]], path: Path) -> None:
+def _merge_parts(parts: list[Path], indices: list[list[CurveRows]], path: Path) -> None:
     pieces: dict[str, list[tuple[Path, int, int, int, int]]] = {}
-    for part, index in zip(made, indices, strict=True):
+    for part, index in zip(parts, indices, strict=True):
         for name, first, count, low, high in index:
             pieces.setdefault(name, []).append((part, first, count, low, high))
     with _open_curve_writer(path) as table:

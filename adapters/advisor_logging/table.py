@@ -36,10 +36,10 @@ class Table:
         at = [i for i, step in enumerate(self.steps) if step % nth == 0]
         return self if len(at) == len(self) else self.select_rows(at)
 
-    def select_rows(self, at: Sequence[int]) -> Table:
+    def select_rows(self, indices: Sequence[int]) -> Table:
         """Return the rows at the given indices."""
-        columns = {name: [values[i] for i in at] for name, values in self.columns.items()}
-        return Table([self.steps[i] for i in at], [self.times_ms[i] for i in at], columns)
+        columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
+        return Table([self.steps[i] for i in indices], [self.times_ms[i] for i in indices], columns)
 
 
 def rows_to_tables(rows: Iterable[Row]) -> list[Table]:

@@ -65,10 +65,10 @@ class FrameworkCallback:
         optimizer: Any,
         params: Mapping[str, object],
         start_step: int,
-        known: Mapping[str, Any],
+        defaults: Mapping[str, Any],
         **run: Any,
     ) -> TuningLogger:
-        """Start recording. known: defaults for settings that the user did not pass. run: arguments that override settings."""
+        """Start recording. defaults: defaults for settings that the user did not pass. run: arguments that override settings."""
         self._evaluations, self._files = ObjectiveValues(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
@@ -77,7 +77,7 @@ class FrameworkCallback:
             objective=self._objective,
             direction=self._direction,
             start_step=start_step,
-            **{**known, **self._settings, **run},
+            **{**defaults, **self._settings, **run},
         )
         return self._log
 

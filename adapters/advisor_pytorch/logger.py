@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import torch
 
 from advisor import contract
-from advisor.contract.guard_file import FileVerdict
+from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.redact import one_line
 from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_text
@@ -102,7 +102,7 @@ class TuningLogger:
     (`advisor_pytorch.distributed.ranks`).
     """
 
-    verdict: FileVerdict | None = None
+    verdict: GuardVerdict | None = None
     """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first verdict."""
     should_stop: bool = False
     """True if the guard asks to end the training: with `guard="stop"`, once the run cannot become the best of its study or its
@@ -437,7 +437,7 @@ class TuningLogger:
             self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
 
     def _end_run(
-        self, recorder: Recorder, status: str | None, error: BaseException | None, stopped_by: FileVerdict | None
+        self, recorder: Recorder, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None
     ) -> None:
         recorder.drain(MAX_DRAIN_S)  # the last values determine the status
         if self._autopsy is not None:
@@ -491,7 +491,7 @@ class TuningLogger:
         if self._autopsy is not None:
             self._autopsy.late_step = self._autopsy_file.add_rows(table)
 
-    def _on_verdict(self, verdict: FileVerdict) -> None:
+    def _on_verdict(self, verdict: GuardVerdict) -> None:
         """Store the guard's verdict. Called in the writer thread."""
         if self.should_stop:
             return  # keep the verdict that asked to stop, whose reason will be recorded
@@ -514,19 +514,19 @@ class TuningLogger:
         """Queue values that may still be on their way from the device."""
         (self._recorder or self._ranks).put(chunk)
 
-    def noticed(self, tag: str, value: str) -> None:
+    def on_fact(self, tag: str, value: str) -> None:
         """Log a fact that the step capture observed, unless the user passed it."""
         if tag == contract.TAG_BATCH_SIZE and self._ranks.send({"batch_size": int(value)}):
             return  # rank 0 logs the sum over all ranks
         if self._observations is not None:
-            self._observations.noticed(tag, value)
+            self._observations.on_fact(tag, value)
         self._log_observed_tags({tag: value})
 
-    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         """Record that `optimizer` replaces optimizer k."""
         self._state.replace_optimizer(k, optimizer)
         if self._observations is not None:
-            self._observations.replaced(k, optimizer)
+            self._observations.on_optimizer_replaced(k, optimizer)
         name = type(optimizer).__name__
         self.warn(
             "replaced",

@@ -73,12 +73,12 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     return stated
 
 
-def check_count(name: str, value: object, least: int) -> None:
-    """Raise TypeError or ValueError unless `value` is an integer of at least `least`."""
+def check_count(name: str, value: object, minimum: int) -> None:
+    """Raise TypeError or ValueError unless `value` is an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, not {value}")
 
 
 def check_counts(counts: Mapping[str, int | None]) -> None:

@@ -43,14 +43,14 @@ def _line(data: Mapping[str, Json], always: Collection[str], items: int, chars: 
     """Return the bounded data as one line. The keys are bounded separately, so that empty values can be printed."""
     parts: dict[str, Json] = {}
     for key, value in data.items():
-        part = _bounded({key: value}, items, chars)
+        part = _shorten_value({key: value}, items, chars)
         parts.update(part if isinstance(part, Mapping) else {})
         if not part and key in always:
-            parts[key] = _bounded(value, items, chars)
+            parts[key] = _shorten_value(value, items, chars)
     return json.dumps(parts, separators=(",", ":"))
 
 
-def _bounded(value: Json, items: int, chars: int) -> Json:
+def _shorten_value(value: Json, items: int, chars: int) -> Json:
     if isinstance(value, str):
         return shorten(clean(value), chars)
     if isinstance(value, bool) or value is None or isinstance(value, int):
@@ -58,7 +58,7 @@ def _bounded(value: Json, items: int, chars: int) -> Json:
     if isinstance(value, float):
         return float(f"{value:.4g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        parts = {shorten(clean(k), chars): _bounded(v, items, chars) for k, v in value.items()}
+        parts = {shorten(clean(k), chars): _shorten_value(v, items, chars) for k, v in value.items()}
         return {k: v for k, v in parts.items() if v is not None and v not in ([], {}, "")}
-    kept = [_bounded(v, items, chars) for v in value[:items]]
+    kept = [_shorten_value(v, items, chars) for v in value[:items]]
     return [*kept, f"… {len(value) - items} more"] if len(value) > items else kept

@@ -93,7 +93,7 @@ def compare_settings(
 ) -> Comparison:
     """Return the comparison of two settings, named as for `advisor compare`. Raises AdvisorError if either is unknown."""
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
-    gain = _gain(complexity, sides[1]) if complexity is not None else None
+    gain = _parse_gain(complexity, sides[1]) if complexity is not None else None
     return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
 
 
@@ -142,7 +142,7 @@ def _side(text: str, experiment: str | None, experiments: Experiments) -> Side:
     return Side(name=text, study=study, trials=find_trials(study, part, name) if part else study.trials)
 
 
-def _gain(text: str, incumbent: Side) -> float:
+def _parse_gain(text: str, incumbent: Side) -> float:
     """Convert the value of `--complexity` to units of the objective."""
     percent = text.strip().endswith("%")
     try:

@@ -113,11 +113,11 @@ def gate(
 
 def answer_question(experiments: Experiments, question: Question, experiment: str | None, *, record: bool) -> Answer:
     """Return the gate's answer to a question. record: note it in the store. Raises AdvisorError if the question is unclear."""
-    place, candidate = _place(question.candidate, experiment, experiments)
+    place, candidate = _locate_candidate(question.candidate, experiment, experiments)
     study = experiments.read(place)
     answer = ask(study, replace(question, candidate=candidate), place)
     # An answer that ignores other proposals must not count for their answers.
-    return _recorded(answer, study, experiments.tracking_uri) if record and not question.alone else answer
+    return _record_answer(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
 
 def brief_answer(answer: Answer) -> str:
@@ -126,7 +126,7 @@ def brief_answer(answer: Answer) -> str:
     return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 
 
-def _place(candidate: str, experiment: str | None, experiments: Experiments) -> tuple[str, str]:
+def _locate_candidate(candidate: str, experiment: str | None, experiments: Experiments) -> tuple[str, str]:
     """Return the names of the experiment and of the candidate. Without --experiment, the candidate may be EXPERIMENT:CANDIDATE."""
     experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     if experiment is not None:
@@ -141,7 +141,7 @@ def _place(candidate: str, experiment: str | None, experiments: Experiments) -> 
     return others[0], candidate
 
 
-def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
+def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Note the answer in the store. If that fails, the answer is still right, but the next default incumbent may be wrong."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
@@ -153,10 +153,10 @@ def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
 
 
 def _text(answer: Answer) -> str:
-    return "\n".join([clean(answer.action), "", *_figures(answer)])
+    return "\n".join([clean(answer.action), "", *_figure_lines(answer)])
 
 
-def _figures(answer: Answer) -> list[str]:
+def _figure_lines(answer: Answer) -> list[str]:
     """Return (label, text) of each line below the first line."""
     lines = [("candidate", _side(answer.candidate))]
     lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
@@ -169,7 +169,7 @@ def _figures(answer: Answer) -> list[str]:
         worthwhile = (
             f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent(answer.chance or 0)} probability"
         )
-        evidence = f"to keep {_evidence(answer.evidence_to_keep)}, to discard {_evidence(answer.evidence_to_discard)}"
+        evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
         place = f"setting {answer.question} of the loop, {answer.kept_before} kept before"
         lines += [
             ("gain", f"{gain}, {answer.direction}d"),
@@ -193,10 +193,10 @@ def _markdown(answer: Answer) -> str:
     label = answer.decision.replace(" ", "_")
     badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{label}-{_COLORS[answer.decision]})"
     head = [badge, "", f"## {escape_markdown(todo)}", "", escape_markdown(answer.reason), ""]
-    return "\n".join([*head, *fenced_lines("text", _figures(answer)), ""])
+    return "\n".join([*head, *fenced_lines("text", _figure_lines(answer)), ""])
 
 
-def _evidence(share: float | None) -> str:
+def _evidence_text(share: float | None) -> str:
     return f"{number(100 * min(share or 0.0, 1.0), 2)} %"
 
 

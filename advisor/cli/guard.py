@@ -13,7 +13,7 @@ import click
 import psutil
 
 from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
-from advisor.contract.guard_file import FileVerdict, write_verdict
+from advisor.contract.guard_file import GuardVerdict, write_verdict
 from advisor.execution.guard_process import lower_priority
 from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_s
 from advisor.model.errors import AdvisorError
@@ -68,7 +68,7 @@ def guard(
     spec = None if study_file is None else load(study_file)
     guarded = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
     if file is not None and run_id is not None:
-        _watch(guarded, file, run_id)
+        _update_file(guarded, file, run_id)
         return
     reading = guarded.read()
     if reading.error is not None:
@@ -104,7 +104,7 @@ def _step_text(verdict: RunVerdict) -> str:
     return f"step {verdict.step:,}{planned}"
 
 
-def _watch(guarded: GuardedStudy, file: Path, run_id: str) -> None:
+def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
     """Write each new verdict on one run to the file, until the run ends or is deleted, or the calling process ends."""
     if not file.absolute().parent.is_dir():
         raise AdvisorError(f"there is no folder {str(file.absolute().parent)!r} for --watch; create it first")
@@ -127,7 +127,7 @@ def _write(file: Path, verdict: RunVerdict) -> None:
     try:
         write_verdict(
             file,
-            FileVerdict(
+            GuardVerdict(
                 state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()
             ),
         )

@@ -14,7 +14,7 @@ from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.history.answer import quoted
 from advisor.history.lineages import Lineages, read_lineages
-from advisor.history.memory import Memory, Tried, remember
+from advisor.history.memory import NearbySettings, TriedSetting, remember
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.words import clean, count, number, setting
@@ -78,7 +78,7 @@ def history(
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))
 
 
-def brief_answer(result: Lineages | Memory) -> str:
+def brief_answer(result: Lineages | NearbySettings) -> str:
     """Return the result as a short line of JSON, the action first."""
     action = _action(result) if isinstance(result, Lineages) else result.action
     return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
@@ -104,13 +104,13 @@ def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: 
         click.echo("\n".join([memory.action, "", *map(_tried_line, memory.tried)]))
 
 
-def find_near(experiment: str, near: str, tracking_uri: str | None) -> Memory:
+def find_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
     """Return the settings tried near a setting of an experiment. Raises AdvisorError if one of the two names is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
     return remember(study, near, experiment)
 
 
-def _tried_line(tried: Tried) -> str:
+def _tried_line(tried: TriedSetting) -> str:
     values = ", ".join(f"{clean(n)} {setting(v)}" for n, v in list(tried.settings.items())[:6])
     result = number(tried.value) if tried.value is not None else "no result"
     why = f": {clean(tried.why)}" if tried.why else ""

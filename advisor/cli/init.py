@@ -37,9 +37,9 @@ OPTIMIZER_QUESTION = (
 _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
 
 
-def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
     """If the user asked for the files for coding agents, write them and end the command."""
-    if wanted and not ctx.resilient_parsing:
+    if requested and not ctx.resilient_parsing:
         changed = write_agent_files(Path.cwd())
         click.echo("\n".join(f"{file}: written" for file in changed) or "The files for coding agents are up to date.")
         ctx.exit()

@@ -55,12 +55,12 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 
 
 def _deliver_spools(
-    found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
+    spools: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[Spool, str]]:
     """Deliver the spools to MLflow. Return (spool, reason) for each spool that could not be delivered."""
     left = []
     with progress_bar(enabled=show) as on_progress:
-        for spool in found:
+        for spool in spools:
 
             def on_points(done: int, total: int, name: str = spool.run_name) -> None:
                 on_progress(f"Delivering {name}", done, total)
@@ -75,11 +75,11 @@ def _deliver_spools(
     return left
 
 
-def _spool_table(found: Sequence[Spool]) -> str:
+def _spool_table(spools: Sequence[Spool]) -> str:
     rows = [("run", "experiment", "age", "points", "size", "to", "")]
     rows += [
         (s.run_name, s.experiment, _age_text(s), f"{s.points:,}", _size_text(s.size), s.destination, _log_state(s))
-        for s in found
+        for s in spools
     ]
     clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in clean) for i in range(len(rows[0]))]

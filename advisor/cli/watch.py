@@ -158,10 +158,10 @@ def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
     live.show(report.to_html(), _clock_time(), news, rows(report), summary_line(report))
 
 
-def _announce(report: Report, known: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print a line for each running trial in trouble, once per trial and verdict. known: pairs already printed."""
-    for key, line in alarms(report, known):
-        known.add(key)
+def _announce(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
+    """Print a line for each running trial in trouble, once per trial and verdict. announced: pairs already printed."""
+    for key, line in alarms(report, announced):
+        announced.add(key)
         echo(f"{_clock_time()} {line}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 
-class FileVerdict(TypedDict):
+class GuardVerdict(TypedDict):
     """A verdict on one run."""
 
     state: str
@@ -26,7 +26,7 @@ class FileVerdict(TypedDict):
     """Time of the verdict in seconds since 1970."""
 
 
-def write_verdict(path: Path, verdict: FileVerdict) -> None:
+def write_verdict(path: Path, verdict: GuardVerdict) -> None:
     """Replace the file atomically. Raises OSError if the folder is not writable."""
     new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -38,13 +38,13 @@ def write_verdict(path: Path, verdict: FileVerdict) -> None:
         raise
 
 
-def read_verdict(path: Path) -> FileVerdict | None:
+def read_verdict(path: Path) -> GuardVerdict | None:
     """Return the latest verdict, or None if there is none yet or if the file is damaged."""
     try:
         data = json.loads(path.read_bytes())
         if not isinstance(data["stop"], bool):
             return None
-        return FileVerdict(
+        return GuardVerdict(
             state=str(data["state"]),
             step=int(data["step"]),
             stop=data["stop"],

@@ -87,9 +87,9 @@ def redact_value(value: str) -> str:
 def _hide_assigned_values(text: str) -> str:
     """Return the text without values that are assigned to names of secrets, such as `password=…` in an address."""
 
-    def hide(found: re.Match[str]) -> str:
-        name = found["name"]
-        return f"{name}={HIDDEN_TEXT}" if _names_secret(name.lstrip("0123456789_.-")) else found.group()
+    def hide(match: re.Match[str]) -> str:
+        name = match["name"]
+        return f"{name}={HIDDEN_TEXT}" if _names_secret(name.lstrip("0123456789_.-")) else match.group()
 
     return _ASSIGNMENT.sub(hide, text)
 
@@ -236,14 +236,14 @@ def redact_code(text: str) -> str:
     Code without a secret stays unchanged: `def f(token=None)`, `password: str`, `key = args.key`.
     """
 
-    def hide_quoted(found: re.Match[str]) -> str:
-        name, between, mark, _ = found.groups()
-        return f"{name}{between}{mark}{HIDDEN_TEXT}{mark}" if _names_secret(name) else found.group()
+    def hide_quoted(match: re.Match[str]) -> str:
+        name, between, mark, _ = match.groups()
+        return f"{name}{between}{mark}{HIDDEN_TEXT}{mark}" if _names_secret(name) else match.group()
 
-    def hide_line(found: re.Match[str]) -> str:
-        start, name, between, value = found.groups()
+    def hide_line(match: re.Match[str]) -> str:
+        start, name, between, value = match.groups()
         harmless = value in _HARMLESS_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
-        return f"{start}{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and not harmless else found.group()
+        return f"{start}{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and not harmless else match.group()
 
     return _UNQUOTED_ASSIGNMENT.sub(
         hide_line, _QUOTED_ASSIGNMENT.sub(hide_quoted, _hide_known_values_and_userinfo(text))
@@ -270,10 +270,10 @@ _UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^
 def _redact_argument(argument: str) -> str:
     """Return an argument with its secrets hidden. It may contain code, configuration or an HTTP header."""
 
-    def hide(found: re.Match[str]) -> str:
-        name, between, value = found.groups()
+    def hide(match: re.Match[str]) -> str:
+        name, between, value = match.groups()
         return (
-            f"{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and value not in _HARMLESS_VALUES else found.group()
+            f"{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and value not in _HARMLESS_VALUES else match.group()
         )
 
     text = _UNQUOTED_ENTRY.sub(hide, redact(redact_code(argument)))

@@ -121,7 +121,7 @@ class OpenStudy:
             yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
     def _next_job(self, queue: JobQueue) -> Job | None:
-        while not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.waits():
+        while not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.may_get_jobs():
             time.sleep(1.0)
         return jobs[0] if jobs else None
 

@@ -91,13 +91,13 @@ def fill_placeholders(
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
     if append and must_append(words, params):
-        return [*(_fill_word(word, values) for word in words), *option_words(params)]
+        return [*(_replace_placeholders(word, values) for word in words), *option_words(params)]
     out: list[str] = []
     for word in words:
         if word == "{args}" and "args" not in params:
             out += option_words(params)
         elif placeholders([word]) <= set(values):
-            out.append(_fill_word(word, values))
+            out.append(_replace_placeholders(word, values))
         elif out and re.fullmatch(r"\{[^{}]+\}", word) and re.fullmatch(r"--?[A-Za-z][^=\s]*", out[-1]):
             out.pop()
     return out
@@ -124,7 +124,7 @@ def as_text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _fill_word(word: str, values: Mapping[str, str]) -> str:
+def _replace_placeholders(word: str, values: Mapping[str, str]) -> str:
     def replacement(match: re.Match[str]) -> str:
         name = match.group(1)
         return values[name] if name else match.group(0)[0]

@@ -35,10 +35,10 @@ class JobQueue(Protocol):
     def refused(self, job: Job, *, silent: bool) -> None:
         """Record that another launcher has begun the job. silent: that launcher may have failed."""
 
-    def again(self, job: Job) -> None:
+    def requeue(self, job: Job) -> None:
         """Record that a job must be begun again."""
 
-    def waits(self) -> bool:
+    def may_get_jobs(self) -> bool:
         """Return True if the queue has no job now but may have one later."""
 
 
@@ -80,11 +80,11 @@ class ListedQueue:
         if silent:
             self._silent.append((time.monotonic() + _RETRY_INTERVAL_S, job))
 
-    def again(self, job: Job) -> None:
+    def requeue(self, job: Job) -> None:
         """Put the job at the front of the queue."""
         self._waiting.appendleft(job)
 
-    def waits(self) -> bool:
+    def may_get_jobs(self) -> bool:
         """Return True if the queue still has jobs."""
         return bool(self._waiting or self._silent)
 
@@ -122,11 +122,11 @@ class AdaptiveQueue:
     def refused(self, job: Job, *, silent: bool) -> None:
         """Do nothing: the next reading of the entries shows the job's state."""
 
-    def again(self, job: Job) -> None:  # noqa: ARG002
+    def requeue(self, job: Job) -> None:  # noqa: ARG002
         """Make `next` read the entries immediately, because they now show the job as open."""
         self._retry_at, self._again = 0.0, True
 
-    def waits(self) -> bool:
+    def may_get_jobs(self) -> bool:
         """Return True if a launcher is silent, or if a job that must be begun again has not been returned yet."""
         return self._silent or self._again
 

@@ -135,7 +135,7 @@ class _Worker:
             )
             self._send_due_heartbeats()
             self._follow_guard()
-            if not (more or self._begun or self._plan.queue.waits()):
+            if not (more or self._begun or self._plan.queue.may_get_jobs()):
                 self._read_outcomes()
                 return
             self._check_patience()
@@ -153,7 +153,7 @@ class _Worker:
             while room > len(claimed):
                 jobs = self._plan.queue.next(self._ledger.entries, room - len(claimed))
                 if not jobs:
-                    more = self._plan.queue.waits()
+                    more = self._plan.queue.may_get_jobs()
                     break
                 new = [job for job in jobs if job.key not in self._summary.outcomes]
                 claimed += self._claim_jobs(new)
@@ -173,7 +173,7 @@ class _Worker:
             begun = self._ledger.begin(jobs)
         except LaterError:
             for job in reversed(jobs):
-                self._plan.queue.again(job)
+                self._plan.queue.requeue(job)
             raise
         for job, state in begun:
             if state in TAKEN_STATES:
@@ -319,7 +319,7 @@ class _Worker:
         elif exit.lost:
             self._lost[item.job.key] = lost + 1
             self._report_news(f"{item.job.name}: {exit.reason}; it is begun again.")
-            self._plan.queue.again(item.job)
+            self._plan.queue.requeue(item.job)
 
     def _notify_of_end(self, item: _BegunJob, outcome: Outcome) -> None:
         if _was_stopped(item, outcome) and item.stop is not None:

@@ -134,7 +134,7 @@ def compare(
     study = _study_variance(tried, complexity) if max(map(len, tried)) > 1 else None
     data = _data_variance((candidate, incumbent), best, result.gain, complexity)
     conclusion: Conclusion
-    if (refusal := _refusal(result.gain, complexity, data, study, level / 2)) is not None:
+    if (refusal := _reason_to_reject(result.gain, complexity, data, study, level / 2)) is not None:
         conclusion = "do not adopt", (0, 0), refusal
     else:
         conclusion = _decide_by_seeds(
@@ -234,7 +234,9 @@ def _required_gain(complexity: float) -> str:
     return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
 
 
-def _refusal(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
+def _reason_to_reject(
+    gain: float, complexity: float, data: Variance, study: Variance | None, level: float
+) -> str | None:
     """Return the reason to reject the candidate if further seeds could not change that; None if seeds can decide."""
     if gain <= 0:
         return "It is not better on average."

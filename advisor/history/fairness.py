@@ -105,12 +105,12 @@ def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool)
     known_names = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
     if name not in known_names:
         raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known_names[:12])}")
-    values = [v for t in trials if math.isfinite(v := _last(study, t, name))]
+    values = [v for t in trials if math.isfinite(v := _last_value(study, t, name))]
     mean = float(np.mean(values)) if values else None
     return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
 
 
-def _last(study: Study, trial: Trial, name: str) -> float:
+def _last_value(study: Study, trial: Trial, name: str) -> float:
     values = study.metric(trial, name).finite.values
     return float(values[-1]) if len(values) else trial.fact(name)
 
@@ -145,7 +145,7 @@ def _tokens(study: Study, trial: Trial) -> float:
     names = [
         n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))
     ]
-    values = [v for n in names if math.isfinite(v := _last(study, trial, n))]
+    values = [v for n in names if math.isfinite(v := _last_value(study, trial, n))]
     return max(values, default=math.nan)
 
 

@@ -107,11 +107,11 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
     ambiguous or invalid.
     """
     case = _build_case(study, question, experiment)
-    early_answer = _without_test(case)
+    early_answer = _decide_without_test(case)
     if early_answer is not None:
         return early_answer
     assert case.floor is not None
-    worthwhile = _worthwhile(question.worthwhile, case)
+    worthwhile = _worthwhile_gain(question.worthwhile, case)
     test = _test(case, case.floor, worthwhile)
     lead = test.lead
     half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
@@ -212,7 +212,7 @@ def _number_kept(case: _Case) -> int:
     return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
-def _worthwhile(text: str | None, case: _Case) -> float:
+def _worthwhile_gain(text: str | None, case: _Case) -> float:
     assert case.floor is not None
     if text is None:
         return WORTHWHILE * case.floor.sd
@@ -232,7 +232,7 @@ def _worthwhile(text: str | None, case: _Case) -> float:
     return gain
 
 
-def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
+def _test(case: _Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
@@ -246,7 +246,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
         Sample.of(fresh) if len(fresh) else None,
         Sample.of(case.incumbent.costs),
         floor,
-        worth,
+        worthwhile_gain,
         levels,
     )
 
@@ -254,7 +254,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _without_test(case: _Case) -> Answer | None:
+def _decide_without_test(case: _Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quoted(candidate.name)
@@ -319,30 +319,32 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     return "not decided", reason, _runs_to_add(case, plan)
 
 
-def _next_runs(test: SequentialTest, most: int) -> tuple[int, int]:
+def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of next runs (of the candidate, of the incumbent).
 
     It is the smallest number of runs that may lead to a decision, but at most the number of runs so far of both settings together.
     """
-    runs, step = (0, 0), test.next_run(most)
-    needed = test.plan(most)
-    limit = min(sum(needed) if needed is not None else most, test.candidate.size + test.incumbent.size)
+    runs, step = (0, 0), test.next_run(max_runs)
+    needed = test.plan(max_runs)
+    limit = min(sum(needed) if needed is not None else max_runs, test.candidate.size + test.incumbent.size)
     while step != (0, 0) and sum(runs) < limit:
         runs = runs[0] + step[0], runs[1] + step[1]
-        step = test.with_more(runs).next_run(most)
+        step = test.with_more(runs).next_run(max_runs)
     return runs
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------------------
 
 
-def _answer(case: _Case, decision: Decision, reason: str, more: tuple[MoreRuns, ...], **figures: object) -> Answer:
+def _answer(
+    case: _Case, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
+) -> Answer:
     objective, record = case.study.spec.objective, case.candidate.record
     data = {
-        "action": _action(case, decision, reason, more),
+        "action": _action(case, decision, reason, further_runs),
         "decision": decision,
         "reason": reason,
-        "run": more,
+        "run": further_runs,
         "candidate": _side(case.study, case.candidate),
         "incumbent": _side(case.study, case.incumbent),
         "incumbent_is": case.incumbent_is,
@@ -361,16 +363,16 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[MoreRuns, 
     return Answer.model_validate(data)
 
 
-def _action(case: _Case, decision: Decision, reason: str, more: Sequence[MoreRuns]) -> str:
+def _action(case: _Case, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
     own, other = quoted(case.candidate.name), quoted(case.incumbent.name)
     if decision == "keep":
         return f"Keep {own} in place of {other}. {reason}"
     if decision == "discard":
         return f"Discard {own}. {reason}"
-    if not more:
+    if not further_runs:
         return f"Not decided. {reason}"
-    runs = listed(runs_in_words(m) for m in more)
-    return f"Not decided: run {runs}{cost_in_words(more)}, and ask again after each run. {reason}"
+    runs = listed(runs_in_words(m) for m in further_runs)
+    return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
 
 
 def _runs_to_add(case: _Case, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:

@@ -38,12 +38,12 @@ def outcomes(study: Study, verdict_of: VerdictOf) -> tuple[Outcome, ...]:
 
 
 def _outcome(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Outcome:
-    judgement, observed = _too_early(study) or _judge(study, prediction, verdict_of)
+    judgement, observed = _reason_too_early(study) or _judge(study, prediction, verdict_of)
     predicted = describe_prediction(prediction, study.spec.objective)
     return Outcome(prediction=prediction, judged=judgement, predicted=predicted, observed=observed)
 
 
-def _too_early(study: Study) -> JudgementWithReason | None:
+def _reason_too_early(study: Study) -> JudgementWithReason | None:
     ended_count, planned_count = int(study.ended.sum()), (study.spec.trials or 0) * (study.spec.seeds or 1)
     if ended_count < MIN_ENDED_SHARE * planned_count:
         return "cannot tell", f"{ended_count} of its {planned_count} trials have ended"
@@ -53,21 +53,21 @@ def _too_early(study: Study) -> JudgementWithReason | None:
 def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> JudgementWithReason:
     expects = prediction.expects
     if isinstance(expects, Settled):
-        return _settled(prediction, expects, verdict_of(prediction.rule))
+        return _judge_settled(prediction, expects, verdict_of(prediction.rule))
     if isinstance(expects, ShareOfTrials):
-        return _share(study, expects)
+        return _judge_share(study, expects)
     if not study.feasible.any():
         return "cannot tell", "no trial has a result"
     if isinstance(expects, BestBeyond):
-        return _beyond(study, expects)
-    return _reaches(study, expects)
+        return _judge_beyond(study, expects)
+    return _judge_value_reached(study, expects)
 
 
-def _judgement(kept: bool) -> Judgement:
-    return "kept" if kept else "not kept"
+def _judgement(came_true: bool) -> Judgement:
+    return "kept" if came_true else "not kept"
 
 
-def _beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
+def _judge_beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
     """Judge whether the best trial beyond the old range end beats the best trial inside, including trials of earlier studies."""
     parameter = study.spec.parameters.get(expects.parameter)
     if parameter is None or not parameter.numeric:
@@ -82,7 +82,7 @@ def _beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
     within = [float(study.costs[t.index]) for t, out in zip(best_first, beyond, strict=True) if not out][:1]
     if expects.than is not None:
         within.append(expects.than if study.minimize else -expects.than)
-    result = f"{expects.parameter} {short(best.params[expects.parameter])} gave {_value(study, best)}"
+    result = f"{expects.parameter} {short(best.params[expects.parameter])} gave {_value_text(study, best)}"
     if not within:
         return "kept", f"{result}; all trials lie beyond {short(expects.end)}"
     rival = min(within)
@@ -94,15 +94,15 @@ def _beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
     return _judgement(lead > 0), observed
 
 
-def _reaches(study: Study, expects: BestReaches) -> JudgementWithReason:
+def _judge_value_reached(study: Study, expects: BestReaches) -> JudgementWithReason:
     best = study.ranked()[0]
     target_cost = expects.value if study.minimize else -expects.value
     return _judgement(
         float(study.costs[best.index]) <= target_cost + 1e-9 * abs(target_cost)
-    ), f"the best is {_value(study, best)}"
+    ), f"the best is {_value_text(study, best)}"
 
 
-def _share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
+def _judge_share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
     """Judge whether a share is on the predicted side of its bound; unclear if an unchanged share would also be likely there."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
@@ -130,7 +130,7 @@ def _share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
     ), observed
 
 
-def _settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) -> JudgementWithReason:
+def _judge_settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) -> JudgementWithReason:
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
     if verdict.status not in ("fired", "quiet"):
@@ -139,5 +139,5 @@ def _settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) 
     return _judgement(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
 
 
-def _value(study: Study, trial: Trial) -> str:
+def _value_text(study: Study, trial: Trial) -> str:
     return short(study.objective_value(float(study.costs[trial.index])))

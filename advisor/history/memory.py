@@ -19,7 +19,7 @@ from advisor.model.words import count, number, shorten
 Outcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
 
 
-class Tried(FrozenModel):
+class TriedSetting(FrozenModel):
     """A setting that was tried, and its result."""
 
     name: str
@@ -44,24 +44,24 @@ class Tried(FrozenModel):
     """Reason why runs failed."""
 
 
-class Memory(FrozenModel):
+class NearbySettings(FrozenModel):
     """The settings tried near one setting, nearest first."""
 
     action: str
     near: dict[str, Value]
     metric: str
     direction: str
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedSetting, ...]
 
 
-def remember(study: Study, text: str, experiment: str, most: int = 10) -> Memory:
-    """Return the `most` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
+def remember(study: Study, text: str, experiment: str, limit: int = 10) -> NearbySettings:
+    """Return the `limit` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
 
     If no hyperparameter varies, for example because only the code changes, return the named setting and the latest others. Raises
     AdvisorError if the text names neither a run nor a hyperparameter.
     """
     key = key_with(recorded_tags(study))
-    wanted = _wanted(study, text, experiment)
+    wanted = _requested_values(study, text, experiment)
     settings = proposals(study, key)
     if wanted:
         distances = [_distance(study, p.trials[0].params, wanted) for p in settings]
@@ -70,10 +70,10 @@ def remember(study: Study, text: str, experiment: str, most: int = 10) -> Memory
         named_ids = {t.id for t in find_trials(study, text, experiment, key)}
         distances = [float(not any(t.id in named_ids for t in p.trials)) for p in settings]
     best = min((p.mean for p in settings), default=math.inf)
-    tried = (_tried(study, p, distance, best) for p, distance in zip(settings, distances, strict=True))
-    nearest = sorted(tried, key=lambda t: t.distance)[:most]
+    tried = (_tried_setting(study, p, distance, best) for p, distance in zip(settings, distances, strict=True))
+    nearest = sorted(tried, key=lambda t: t.distance)[:limit]
     objective = study.spec.objective
-    return Memory(
+    return NearbySettings(
         action=_action(nearest),
         near=wanted,
         metric=objective.metric,
@@ -82,7 +82,7 @@ def remember(study: Study, text: str, experiment: str, most: int = 10) -> Memory
     )
 
 
-def _wanted(study: Study, text: str, experiment: str) -> dict[str, Value]:
+def _requested_values(study: Study, text: str, experiment: str) -> dict[str, Value]:
     """Return the values of the searched hyperparameters that the text names; empty if none varies."""
     values = filters(text)
     if values and all(name in study.spec.parameters for name in values):
@@ -91,11 +91,11 @@ def _wanted(study: Study, text: str, experiment: str) -> dict[str, Value]:
     return {n: v for n, v in params.items() if n in study.searched}
 
 
-def _tried(study: Study, proposal: Proposal, distance: float, best: float) -> Tried:
+def _tried_setting(study: Study, proposal: Proposal, distance: float, best: float) -> TriedSetting:
     params = proposal.trials[0].params
     reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
     has_result = len(proposal.costs) > 0
-    return Tried(
+    return TriedSetting(
         name=shorten(proposal.name, 80),
         run=proposal.trials[0].id,
         distance=distance,
@@ -121,10 +121,10 @@ def _outcome(proposal: Proposal) -> Outcome:
     return outcomes[proposal.record.decision]
 
 
-def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Value]) -> float:
+def _distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
     """Return the mean over hyperparameters of the distance: for a number, as a share of its range; else 0 if equal, 1 if not."""
     distances = []
-    for name, value in wanted.items():
+    for name, value in requested.items():
         parameter = study.spec.parameters[name]
         both = parameter.to_unit([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()
@@ -134,7 +134,7 @@ def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Va
     return min(float(np.mean(distances)), 1.0)
 
 
-def _action(nearest: list[Tried]) -> str:
+def _action(nearest: list[TriedSetting]) -> str:
     if not nearest:
         return "Nothing was tried yet."
     equal = [t for t in nearest if t.distance == 0]

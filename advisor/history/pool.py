@@ -46,7 +46,7 @@ _OFF_IF_MISSING = {
 
 
 @dataclass(frozen=True)
-class Pooled:
+class StudyWithEarlierTrials:
     """A study together with the earlier trials that count as data for it."""
 
     study: Study
@@ -56,7 +56,7 @@ class Pooled:
     """One sentence for each earlier round: which of its trials count, and why the others do not."""
 
 
-def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
+def pool(own: Study, earlier: Sequence[Study]) -> StudyWithEarlierTrials:
     """Return the study with the counted trials of earlier rounds (oldest first) placed before its own trials."""
     earlier_trials: list[tuple[Study, Trial]] = []
     counted_trials, notes = [], []
@@ -66,16 +66,16 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         earlier_trials += [(study, _with_round(study, trial, number)) for trial in trials]
         counted_trials.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
-    if outside := tuple(t for study in earlier for t in _outside(own, study, facts)):
+    if outside := tuple(t for study in earlier for t in _trials_outside_space(own, study, facts)):
         own = replace(own, outside=outside)
     if not earlier_trials:
-        return Pooled(own, tuple(counted_trials), tuple(notes))
+        return StudyWithEarlierTrials(own, tuple(counted_trials), tuple(notes))
     sources = [*earlier_trials, *((own, _with_round(own, trial, None)) for trial in own.trials)]
     curves = {name: [s.metric(t, name) for s, t in sources] for name in own.metrics}
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {name: _concatenate(each, fits=fits_in_memory) for name, each in curves.items()}
     all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
-    return Pooled(replace(own, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
+    return StudyWithEarlierTrials(replace(own, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
 
 
 def numbers(studies: Sequence[Study]) -> list[int]:
@@ -103,22 +103,22 @@ def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
     """Return the trials that count, and the number of excluded trials for each reason."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    if (why := _incomparable(own, study)) is not None:
+    if (why := _reason_incomparable(own, study)) is not None:
         return [], Counter({why: len(ended_trials)})
     reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended_trials]
     trials = [t for t, reason in zip(ended_trials, reasons, strict=True) if reason is None]
     return trials, Counter(r for r in reasons if r is not None)
 
 
-def _outside(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
+def _trials_outside_space(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
     """Return the ended trials that do not count only because they lie outside the search space."""
-    if _incomparable(own, study) is not None:
+    if _reason_incomparable(own, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     return [t for t in ended_trials if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
 
 
-def _incomparable(own: Study, study: Study) -> str | None:
+def _reason_incomparable(own: Study, study: Study) -> str | None:
     """Return the reason why no trial of the study can count; None if some trials can."""
     if study.spec.objective != own.spec.objective:
         return "were judged by another objective"
@@ -135,7 +135,7 @@ def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | N
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_MUST_AGREE, **_OFF_IF_MISSING}.items():
-        if name in facts and trial.facts.get(name) != facts[name] and _recorded(name, trial):
+        if name in facts and trial.facts.get(name) != facts[name] and _recorded_fact(name, trial):
             yield reason
 
 
@@ -170,7 +170,7 @@ def _common_facts(own: Study) -> dict[str, str | None]:
     return facts
 
 
-def _recorded(name: str, trial: Trial) -> bool:
+def _recorded_fact(name: str, trial: Trial) -> bool:
     return name in trial.facts or (name in _OFF_IF_MISSING and "schema" in trial.facts)
 
 

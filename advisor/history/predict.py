@@ -73,13 +73,13 @@ def with_predictions(
         if spec.probe is not None:
             specs_with_predictions.append(spec)
             continue
-        inside = trials_inside(_space_of(study, spec), _ended(study))
+        inside = trials_inside(_space_of(study, spec), _ended_trials(study))
         followed = [f for f in findings if any(_follows(study, c, old_spec, spec) for c in f.changes)]
         predictions = [
             p for f in followed for p in _predictions_of(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))
         ]
         # Several findings of one rule, such as several unimportant hyperparameters, may make the same prediction.
-        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, predictions)))}
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_values, predictions)))}
         specs_with_predictions.append(
             spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
         )
@@ -114,7 +114,7 @@ def _predictions_of(case: _Case, kind: Expectation) -> Iterator[Prediction]:
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=estimate[0], probability=estimate[1])
 
 
-def _rounded(prediction: Prediction) -> Prediction:
+def _round_values(prediction: Prediction) -> Prediction:
     update = {
         name: significant(value, 6 if name in ("value", "than", "end") else 3)
         for name, value in prediction.expects
@@ -183,7 +183,7 @@ def _estimate_beyond(case: _Case) -> Estimate | None:
         or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
     ):
         return None
-    than = _best(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
+    than = _best_value(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
     chance = forecast.chance_beyond(study, new_spec, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
@@ -225,7 +225,7 @@ def _estimate_longer(case: _Case) -> Estimate | None:
 def _estimate_no_worse(case: _Case) -> Estimate | None:
     """Predict that fewer steps, or no search of an unimportant hyperparameter, worsen the best value by no more than noise."""
     study = case.study
-    best, sd = _best(study), _noise(study)
+    best, sd = _best_value(study), _noise(study)
     if best is None:
         return None
     max_difference = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
@@ -238,7 +238,7 @@ def _cost_reached(case: _Case, probability: float) -> float:
 
     If enough existing trials lie in the next search space, the others are ignored.
     """
-    study, ended_trials = case.study, _ended(case.study)
+    study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in trials])
     p_missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.after.trials or len(ended_trials))
@@ -252,10 +252,10 @@ def _estimate_fewer_failures(case: _Case) -> Estimate | None:
     if not new_spec.searches_within(study.spec):
         return None
     has_failed = failures.failures(study).any
-    ended_trials = _ended(study)
+    ended_trials = _ended_trials(study)
     was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
     inside = case.inside
-    bound, probability = _bound(
+    bound, probability = _upper_bound_of_share(
         sum(bool(has_failed[t.index]) for t in inside), len(inside), new_spec.trials or len(ended_trials), was
     )
     return ShareOfTrials(of="failed", at_most=bound, was=was), probability
@@ -268,12 +268,12 @@ def _estimate_denser(case: _Case) -> Estimate | None:
     if not best_first or not _are_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
         return None
     median = float(np.median(study.costs[[t.index for t in best_first]]))
-    ended_trials = _ended(study)
+    ended_trials = _ended_trials(study)
     good = {t.index for t in best_first if study.costs[t.index] <= median}
     inside = case.inside
     was = len(good) / len(ended_trials)
     worse = sum(t.index not in good for t in inside)
-    bound, probability = _bound(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
+    bound, probability = _upper_bound_of_share(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
     value = study.objective_value(median)
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), probability
 
@@ -298,18 +298,18 @@ _ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {
 # --- what they share --------------------------------------------------------------------------------------------------------------
 
 
-def _ended(study: Study) -> list[Trial]:
+def _ended_trials(study: Study) -> list[Trial]:
     return [t for t in study.trials if study.ended[t.index]]
 
 
-def _best(study: Study) -> float | None:
+def _best_value(study: Study) -> float | None:
     best_first = study.ranked()
     return study.objective_value(float(study.costs[best_first[0].index])) if best_first else None
 
 
 def _noise(study: Study) -> float:
     """Return the standard deviation of one result: between seeds if a setting was repeated, else between steps."""
-    sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best(study) or 0.0)
+    sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best_value(study) or 0.0)
     return sd if sd > _ROUNDING * best else 0.0
 
 
@@ -318,7 +318,7 @@ def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 
-def _bound(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
+def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
     """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
     property.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from advisor.computed.decision import repeats
-from advisor.history.selection import own_name
+from advisor.history.selection import logged_name
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray, SettingKey
 from advisor.model.study import Study, Trial
@@ -102,10 +102,10 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
     owners: dict[str, set[SettingKey]] = {}
     for setting_key, trials in groups.items():
         for trial in trials:
-            owners.setdefault(own_name(trial), set()).add(setting_key)
+            owners.setdefault(logged_name(trial), set()).add(setting_key)
     settings = []
     for setting_key, trials in groups.items():
-        name = own_name(trials[0])
+        name = logged_name(trials[0])
         name = name if len(owners[name]) == 1 else trials[0].name
         setting = with_results.get(setting_key)
         results = setting.trials if setting is not None else ()
@@ -117,7 +117,9 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
         not_replaced = _not_replaced(failed_trials, results), _not_replaced(short, results)
-        settings.append(Proposal(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest(records)))
+        settings.append(
+            Proposal(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
+        )
     return settings
 
 
@@ -155,7 +157,7 @@ def _record(metric: str, entry: Any) -> Record | None:
         return None
 
 
-def _latest(records: Sequence[Record]) -> Record | None:
+def _latest_record(records: Sequence[Record]) -> Record | None:
     """Return the latest record of a setting's runs, with the time of the latest decision to keep it in any record."""
     if not records:
         return None

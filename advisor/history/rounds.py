@@ -13,7 +13,7 @@ from advisor.engine.judge import judge
 from advisor.engine.rule import Rule
 from advisor.history.judge import outcomes
 from advisor.history.model import History, Round, hit_rates
-from advisor.history.pool import Pooled, numbers
+from advisor.history.pool import StudyWithEarlierTrials, numbers
 from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import describe
@@ -29,7 +29,7 @@ def history(
     studies: Sequence[Study],
     rules: Sequence[Rule],
     *,
-    pooled: Pooled | None = None,
+    pooled: StudyWithEarlierTrials | None = None,
     notes: Sequence[str] = (),
     open_findings: bool = False,
 ) -> History:

@@ -22,7 +22,7 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = r
     key: returns the key of a trial's setting; trials with the same key are repeats. Raises AdvisorError if no trial matches, or if
     several trials with this name have different settings.
     """
-    named_trials = _named(study, text)
+    named_trials = _trials_with_name(study, text)
     if len({key(t) for t in named_trials}) > 1:
         raise AdvisorError(
             f"{len(named_trials)} trials of {experiment!r} are called {text!r} and differ in their settings; pass an id"
@@ -53,13 +53,13 @@ def filters(text: str) -> Mapping[str, str]:
     return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
 
 
-def _named(study: Study, text: str) -> list[Trial]:
+def _trials_with_name(study: Study, text: str) -> list[Trial]:
     """Return the trials with this name or id, else those whose ids start with it."""
-    matching_trials = [t for t in study.trials if text in (t.name, t.id, own_name(t))]
+    matching_trials = [t for t in study.trials if text in (t.name, t.id, logged_name(t))]
     return matching_trials or [t for t in study.trials if len(text) >= _MIN_ID and t.id.startswith(text)]
 
 
-def own_name(trial: Trial) -> str:
+def logged_name(trial: Trial) -> str:
     """Return the run's logged name, without the part of its id that was appended because other runs have the same name."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name

@@ -57,22 +57,22 @@ def parse_command(text: str) -> list[str]:
 class Notifier:
     """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
 
-    If the command fails, `say` gets one line; there is no other effect.
+    If the command fails, `print_line` gets one line; there is no other effect.
     """
 
     def __init__(
         self,
         words: Sequence[str],
-        say: Callable[[str], object],
+        print_line: Callable[[str], object],
         *,
         interval_s: float = INTERVAL_S,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._words, self._say, self._interval_s, self._timeout_s = words, say, interval_s, timeout_s
+        self._words, self._say, self._interval_s, self._timeout_s = words, print_line, interval_s, timeout_s
         self._sent: set[tuple[str, str | None]] = set()
         self._waiting: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="advisor-notify", daemon=True)
+        self._thread = threading.Thread(target=self._send_in_background, name="advisor-notify", daemon=True)
         self._thread.start()
 
     def send(self, notice: Notice) -> None:
@@ -87,15 +87,15 @@ class Notifier:
         self._closing.set()
         self._thread.join(2 * self._timeout_s + 1.0)
 
-    def _work(self) -> None:
+    def _send_in_background(self) -> None:
         while not self._closing.wait(0.1):
-            if notices := self._take():
+            if notices := self._take_due_notices():
                 self._run(notices)
                 self._closing.wait(self._interval_s)
-        if notices := self._take():
+        if notices := self._take_due_notices():
             self._run(notices)
 
-    def _take(self) -> list[Notice]:
+    def _take_due_notices(self) -> list[Notice]:
         notices = []
         while not self._waiting.empty():
             notices.append(self._waiting.get())

@@ -25,7 +25,7 @@ from advisor.engine.autopsy.diagnosis import diagnose
 from advisor.model.autopsy import Record, read_record
 from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.record import to_text
-from advisor_pytorch.autopsy.watch import Autopsy, Seen
+from advisor_pytorch.autopsy.watch import Autopsy, SeenBatch
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.gradients import GradientNorm
 from advisor_pytorch.steps.rows import PendingChunk
@@ -49,16 +49,16 @@ class Observer:
         for table in chunk.tables():
             self.history.add(table)
 
-    def noticed(self, tag: str, value: str) -> None:
+    def on_fact(self, tag: str, value: str) -> None:
         pass
 
-    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         pass
 
     def warn(self, key: str, message: str) -> None:
         print(f"warning {key}: {message}")
 
-    def write(self, facts: Mapping[str, Any], _batches: Sequence[Seen]) -> None:
+    def write(self, facts: Mapping[str, Any], _batches: Sequence[SeenBatch]) -> None:
         self.capture.flush()
         self.record = to_text({**facts, "ranks": 1, "max_train_steps": 1000, "history": self.history.facts()})
 

@@ -42,7 +42,7 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 """For each rule: the stated confidence of each finding, and whether its advice is right."""
 
 
-def ask(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
+def findings_of_world(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
     """Return (rule, stated confidence, right) of each finding of these rules on one world, without findings in doubt."""
     rules = [r for r in load_rules() if r.rule_id() in names]
     made = world(np.random.default_rng([seed, 1]))
@@ -51,16 +51,16 @@ def ask(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
     return [(rule, stated, right) for rule, stated, right in answers if right is not None]
 
 
-def ask_all(seeds: Iterable[int], jobs: int, names: frozenset[str]) -> Answers:
+def findings_of_worlds(seeds: Iterable[int], jobs: int, names: frozenset[str]) -> Answers:
     answers: Answers = defaultdict(list)
     with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(partial(ask, names=names), seeds, chunksize=10):
+        for found in pool.map(partial(findings_of_world, names=names), seeds, chunksize=10):
             for rule, stated, right in found:
                 answers[rule].append((stated, bool(right)))
     return answers
 
 
-def fit(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
+def fit_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
     """Return the calibration map of one rule, from its findings."""
     if len(answers) < MIN_FINDINGS:
         return []
@@ -106,10 +106,10 @@ def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequen
         every += [(float(s), bool(r)) for s, r in zip(shown, right, strict=True)]
         briers = f"{np.mean((stated - right) ** 2):13.3f} {np.mean((shown - right) ** 2):12.3f}"
         lines.append(f"{rule:24} {len(found):8} {stated.mean():7.2f} {shown.mean():7.2f} {right.mean():7.2f} {briers}")
-    return "\n".join([*lines, "", *_reliability(every)])
+    return "\n".join([*lines, "", *_reliability_table(every)])
 
 
-def _reliability(answers: Sequence[tuple[float, bool]]) -> list[str]:
+def _reliability_table(answers: Sequence[tuple[float, bool]]) -> list[str]:
     lines = [f"{'shown confidence':24} {'findings':>8} {'mean':>7} {'right':>7}"]
     for low in (0.0, 0.2, 0.4, 0.6, 0.8):
         inside = [(s, r) for s, r in answers if low <= s < low + 0.2 or s == low + 0.2 == 1.0]
@@ -133,11 +133,11 @@ def main() -> None:
     options = parser.parse_args()
     started, maps, names = time.perf_counter(), table(), frozenset(options.rules)
     if options.write:
-        development = ask_all(range(2 * options.studies), options.jobs, names)
-        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit(rule, found))}
+        development = findings_of_worlds(range(2 * options.studies), options.jobs, names)
+        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit_map(rule, found))}
         maps = {rule: knots for rule, knots in maps.items() if rule not in names} | fitted
         write(maps)
-    answers = ask_all(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)
+    answers = findings_of_worlds(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)
     print(report(answers, maps, options.rules))
     print(f"\n{options.studies} studies, {time.perf_counter() - started:.0f} s")
 

@@ -172,9 +172,9 @@ def _curves(folder: Path, study: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _matches(trial: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+def _matches(trial: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
     known = {**json.loads(trial["params"]), **{k: trial[k] for k in ("seed", "status", "trial", "study")}}
-    for name, wanted in where.items():
+    for name, wanted in conditions.items():
         value = known.get(name)
         if isinstance(wanted, list) and len(wanted) == 2 and all(isinstance(w, int | float) for w in wanted):
             if value is None or not wanted[0] <= value <= wanted[1]:
@@ -197,7 +197,7 @@ def _experiment(source: Source, raw: Mapping[str, Any]) -> Experiment:
     index = {(t["study"], t["trial"]): i for i, t in enumerate(rows)}
     points = _points(folder, raw, index, np.array([run.started for run in runs]))
     if raw["derived"]:
-        points["learning_rate"] = _derived(raw["derived"], rows, points)
+        points["learning_rate"] = _stated_learning_rates(raw["derived"], rows, points)
     return Experiment(name="+".join(raw["studies"][:2]), runs=runs, points=points)
 
 
@@ -250,7 +250,9 @@ def _points(
     return {m: Points(*(np.concatenate([p[i] for p in ps]) for i in range(4))) for m, ps in parts.items()}
 
 
-def _derived(derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]) -> Points:
+def _stated_learning_rates(
+    derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]
+) -> Points:
     """Return the learning rates that the source states without logging: constant, or linear warmup and cosine decay to zero."""
     grid = next(iter(points.values()))
     rates = np.empty(len(grid.steps))

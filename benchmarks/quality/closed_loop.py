@@ -47,14 +47,14 @@ def all_tasks(folder: Path) -> list[Task]:
 def run(task: Task, contender: str, seed: int) -> Result:
     """Run one search and judge its choice."""
     if contender in (LOOP, ROUND):
-        from loop.advised import advised, one_round
+        from loop.advised import one_round, search_by_advisor
 
-        chosen = (advised if contender == LOOP else one_round)(task, seed)
+        chosen = (search_by_advisor if contender == LOOP else one_round)(task, seed)
     else:
         chosen = searches()[contender](task, seed)
     cost, noise = task.judge(chosen.setting, seed)
     return Result(
-        key=results.key_of(task, contender, seed),
+        key=results.result_key(task, contender, seed),
         task=task.name,
         contender=contender,
         seed=seed,
@@ -76,14 +76,14 @@ def run_all(
     """Return all results, including those of earlier runs. Each new result is stored immediately."""
     known = results.load(folder)
     jobs = [(task, name, seed) for seed in seeds for name in contenders for task in tasks]
-    waiting = [job for job in jobs if results.key_of(*job) not in known]
+    waiting = [job for job in jobs if results.result_key(*job) not in known]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         bar = progress.add_task("searches", total=len(jobs), completed=len(jobs) - len(waiting))
         for result in _run_missing(waiting, workers):
             results.append(folder, result)
             known[result.key] = result
             progress.update(bar, advance=1, description=f"{result.contender} on {result.task}")
-    return [known[results.key_of(*job)] for job in jobs]
+    return [known[results.result_key(*job)] for job in jobs]
 
 
 def _run_missing(jobs: Sequence[tuple[Task, str, int]], workers: int) -> Iterator[Result]:
@@ -115,11 +115,11 @@ def main() -> None:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     if options.table:
         known = results.load(options.results)
-        keys = [results.key_of(t, n, s) for t in tasks for n in names for s in seeds]
+        keys = [results.result_key(t, n, s) for t in tasks for n in names for s in seeds]
         listed = [known[key] for key in keys if key in known]
     else:
         listed = run_all(tasks, names, seeds, options.results, options.workers)
-    print(table.text(listed, {t.name: t.floor for t in tasks}, losses=options.losses))
+    print(table.table_text(listed, {t.name: t.floor for t in tasks}, losses=options.losses))
 
 
 if __name__ == "__main__":

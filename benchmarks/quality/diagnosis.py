@@ -153,7 +153,7 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
     return {rule: score for (rule, _), score in _scores([(a.case, a.fired, a.missing, "") for a in answers]).items()}
 
 
-def measured(answers: Iterable[Answer]) -> list[Measured]:
+def measured_scores(answers: Iterable[Answer]) -> list[Measured]:
     """Return the scores of each rule by number of trials, in the form that the rules' pages quote."""
     by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
@@ -190,10 +190,10 @@ def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, 
     return dict(result)
 
 
-def macro(listed: Iterable[Score]) -> tuple[float, float]:
+def macro_average(rule_scores: Iterable[Score]) -> tuple[float, float]:
     """Return mean recall and mean false-alarm rate over rules."""
-    listed = list(listed)
-    return _mean(s.recall for s in listed), _mean(s.false_alarm_rate for s in listed)
+    rule_scores = list(rule_scores)
+    return _mean(s.recall for s in rule_scores), _mean(s.false_alarm_rate for s in rule_scores)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -225,7 +225,7 @@ def table(answers: Sequence[Answer]) -> str:
             rows[-1] += _cells(found.get(rule))
     rows.append(["macro average"])
     for found in by_source.values():
-        recall, alarms = macro(found.values())
+        recall, alarms = macro_average(found.values())
         rows[-1] += [f"{recall:.2f}", f"{alarms:.3f}", ""]
     return markdown(rows)
 
@@ -240,8 +240,8 @@ def _cells(score: Score | None) -> list[str]:
     ]
 
 
-def _share(share: float, of: float, digits: int) -> str:
-    return "" if math.isnan(share) else f"{share:.{digits}f} ({of:.0f})"
+def _share(share: float, total: float, digits: int) -> str:
+    return "" if math.isnan(share) else f"{share:.{digits}f} ({total:.0f})"
 
 
 def peer_table(answers: Sequence[Answer]) -> str:
@@ -258,7 +258,7 @@ def peer_table(answers: Sequence[Answer]) -> str:
         ours = scores(mine)[rule]
         rows.append([f"`{rule}`", str(len(mine)), f"{ours.recall:.2f} / {ours.false_alarm_rate:.3f}"])
         for name in peers.NAMES:
-            best = _best([a for a in mine if name in a.peers], name)
+            best = _best_score([a for a in mine if name in a.peers], name)
             rows[-1].append("" if best is None else f"{best.recall:.2f} / {best.false_alarm_rate:.3f}")
             if best is not None:
                 means[name].append((best.recall, best.false_alarm_rate, ours.recall, ours.false_alarm_rate))
@@ -271,7 +271,7 @@ def peer_table(answers: Sequence[Answer]) -> str:
     return markdown(rows)
 
 
-def _best(answers: Sequence[Answer], peer: str) -> Score | None:
+def _best_score(answers: Sequence[Answer], peer: str) -> Score | None:
     """Return the peer's best score over all ways to combine its alarms."""
     ways = sorted({way for a in answers for way in a.peers[peer]})
     options = []
@@ -294,7 +294,7 @@ def misses(answers: Iterable[Answer]) -> str:
     )
 
 
-def chosen(options: argparse.Namespace) -> list[Case]:
+def chosen_cases(options: argparse.Namespace) -> list[Case]:
     known = {r.rule_id() for r in _rules()}
     if unknown := sorted(set(options.rules or ()) - known):
         raise SystemExit(f"no such rule: {', '.join(unknown)}; `advisor rules` lists them")
@@ -331,13 +331,13 @@ def main() -> None:
             hint = "; set ADVISOR_BENCHMARK to their folder" if source == REAL else ""
             print(f"no {source.name} at {source.folder}{hint}", file=sys.stderr)
     if options.peers:
-        for name in peers.missing():
+        for name in peers.missing_peers():
             print(f"{name} is not installed: pip install {name}", file=sys.stderr)
     if options.write and (
         options.rules or options.peers or options.part != "all" or not all(s.exists for s in SOURCES)
     ):
         raise SystemExit("--write needs all rules, all parts and all sources")
-    cases = chosen(options)
+    cases = chosen_cases(options)
     if not cases:
         raise SystemExit("no cases")
     started = time.perf_counter()
@@ -349,7 +349,7 @@ def main() -> None:
     print(peer_table(answers) if options.peers else table(answers))
     print(f"\n{len(cases)} cases ({options.part}), {time.perf_counter() - started:.0f} s")
     if options.write:
-        write(measured(answers))
+        write(measured_scores(answers))
     if options.misses:
         print(misses(answers))
 

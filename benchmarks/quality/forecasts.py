@@ -36,7 +36,7 @@ MIN_POINTS = 16
 
 
 @dataclass(frozen=True)
-class Half:
+class HalfCurve:
     """The first half of a curve, and the best value of the whole curve."""
 
     study: Study
@@ -44,7 +44,7 @@ class Half:
     best: float
 
 
-def _half(steps: IntArray, values: FloatArray, metric: str, maximize: bool) -> Half | None:
+def _half_curve(steps: IntArray, values: FloatArray, metric: str, maximize: bool) -> HalfCurve | None:
     if len(steps) < MIN_POINTS or not np.isfinite(values).all():
         return None
     half = steps <= steps[-1] / 2
@@ -54,10 +54,10 @@ def _half(steps: IntArray, values: FloatArray, metric: str, maximize: bool) -> H
     run = Run("0", "run", "FINISHED", {"learning_rate": "0.1", "scheduler": "constant"}, {}, 0.0, 1.0)
     experiment = Experiment("half", (run,), {metric: points}, {})
     study = assemble(experiment, objective=metric, direction="maximize" if maximize else "minimize")
-    return Half(study, study.trials[0], float(values.max() if maximize else values.min()))
+    return HalfCurve(study, study.trials[0], float(values.max() if maximize else values.min()))
 
 
-def real(source: str) -> Iterator[Half]:
+def halves_of_real_curves(source: str) -> Iterator[HalfCurve]:
     """Yield the first halves of a source's curves of the objective."""
     table = pq.read_table(
         REAL.folder / source / "curves.parquet", columns=["study", "trial", "metric", "step", "value"]
@@ -69,12 +69,12 @@ def real(source: str) -> Iterator[Half]:
             continue
         steps, order = np.unique(curve["step"].to_numpy(), return_index=True)
         values = curve["value"].to_numpy().astype(np.float64)[order]
-        half = _half(steps.astype(np.int64), values, trial["objective"], trial["direction"] == "max")
+        half = _half_curve(steps.astype(np.int64), values, trial["objective"], trial["direction"] == "max")
         if half is not None:
             yield half
 
 
-def simulated(studies: int) -> Iterator[Half]:
+def halves_of_simulated_curves(studies: int) -> Iterator[HalfCurve]:
     """Yield the first halves of simulated curves at a constant rate, from the laws of `worlds.length`."""
     draw = partial(length.make, kind="constant", low=-1.0, high=10.0, known="logged")
     for seed in range(1000, 1000 + studies):
@@ -82,12 +82,12 @@ def simulated(studies: int) -> Iterator[Half]:
         study = assemble(made.experiment, **made.arguments)
         for trial in study.trials:
             curve = study.metric(trial, study.spec.objective.metric)
-            half = _half(curve.steps, curve.values, study.spec.objective.metric, not study.minimize)
+            half = _half_curve(curve.steps, curve.values, study.spec.objective.metric, not study.minimize)
             if half is not None:
                 yield half
 
 
-def outcome(half: Half) -> tuple[float, float, float, float] | None:
+def forecast_outcome(half: HalfCurve) -> tuple[float, float, float, float] | None:
     """Return (below, above, width, beyond the bounds) for a forecast; None if the advisor would make no forecast."""
     try:
         (ending,) = curve_tails.best_endings(half.study, 1, 1.0)
@@ -105,8 +105,8 @@ def outcome(half: Half) -> tuple[float, float, float, float] | None:
     return float(best < costs[0] - 1e-12), float(best > costs[1] + 1e-12), (costs[1] - costs[0]) / gained, float(beyond)
 
 
-def line(name: str, halves: Iterator[Half]) -> str:
-    found = np.array([o for half in halves if (o := outcome(half)) is not None])
+def line(name: str, halves: Iterator[HalfCurve]) -> str:
+    found = np.array([o for half in halves if (o := forecast_outcome(half)) is not None])
     if not len(found):
         return f"{name:32} none"
     better, worse, width, beyond = found.T
@@ -120,10 +120,13 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=100, help="number of simulated studies; default: 100")
     options = parser.parse_args()
     print(f"{'source':32} {'curves':>6} {'hold':>7} {'better':>9} {'worse':>9} {'width':>8} {'beyond':>7}")
-    print(line("simulated, constant rate", simulated(options.studies)), flush=True)
+    print(line("simulated, constant rate", halves_of_simulated_curves(options.studies)), flush=True)
     for source in (*CONSTANT, *DECAYING):
         if (REAL.folder / source).is_dir():
-            print(line(f"{source}, {'constant' if source in CONSTANT else 'decays'}", real(source)), flush=True)
+            print(
+                line(f"{source}, {'constant' if source in CONSTANT else 'decays'}", halves_of_real_curves(source)),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

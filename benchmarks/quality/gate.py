@@ -36,7 +36,7 @@ Draw = Callable[[np.random.Generator, float], float]
 
 
 @dataclass
-class Setting:
+class SimulatedSetting:
     """A setting of a simulated loop: its true mean cost, its deviation and its runs."""
 
     mean: float
@@ -52,7 +52,7 @@ class Setting:
 
 
 @dataclass
-class Tally:
+class LoopResults:
     """Results of one or more loops."""
 
     loops: int = 0
@@ -72,7 +72,7 @@ HEAD = (
 )
 
 
-def row(name: str, gate: Tally, single: Tally) -> str:
+def table_row(name: str, gate: LoopResults, single: LoopResults) -> str:
     """Return a row of the table: results of the same loops decided by the gate and by the better single run."""
     cells = (
         f"{gate.loops}",
@@ -105,29 +105,29 @@ def _deviation(world: str, rng: np.random.Generator) -> float:
     return math.exp(0.5 * float(rng.standard_normal()) - 0.5) if world == "unequal deviations" else 1.0
 
 
-def simulated(
-    world: str, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
+def run_simulated_loop(
+    world: str, seed: int, tally: LoopResults, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
 ) -> None:
     """Run one loop and add its results to the tally. baseline: runs of the first setting; single: take the better single run."""
     rng = np.random.default_rng([seed, *world.encode()])
     draw = WORLDS[world]
-    first = Setting(0.0, _deviation(world, rng))
+    first = SimulatedSetting(0.0, _deviation(world, rng))
     for _ in range(baseline):
         first.run(draw, rng)
 
-    def propose(incumbent: Setting) -> tuple[Setting, bool]:
+    def propose(incumbent: SimulatedSetting) -> tuple[SimulatedSetting, bool]:
         gain = GAIN if rng.random() < SHARE else 0.0
-        return Setting(incumbent.mean - gain, _deviation(world, rng)), gain > 0
+        return SimulatedSetting(incumbent.mean - gain, _deviation(world, rng)), gain > 0
 
-    loop(first, propose, lambda s: s.run(draw, rng), proposals, tally, single=single)
+    run_loop(first, propose, lambda s: s.run(draw, rng), proposals, tally, single=single)
 
 
-def loop(
-    first: Setting,
-    propose: Callable[[Setting], tuple[Setting, bool]],
-    run: Callable[[Setting], None],
+def run_loop(
+    first: SimulatedSetting,
+    propose: Callable[[SimulatedSetting], tuple[SimulatedSetting, bool]],
+    run: Callable[[SimulatedSetting], None],
     proposals: int,
-    tally: Tally,
+    tally: LoopResults,
     *,
     single: bool,
 ) -> None:
@@ -157,13 +157,13 @@ def loop(
 
 
 def _judge(
-    candidate: Setting,
-    incumbent: Setting,
-    settings: Sequence[Setting],
+    candidate: SimulatedSetting,
+    incumbent: SimulatedSetting,
+    settings: Sequence[SimulatedSetting],
     number: int,
     repeat: int,
     keeps: int,
-    run: Callable[[Setting], None],
+    run: Callable[[SimulatedSetting], None],
 ) -> tuple[bool, int]:
     """Ask after each run until the gate decides. Return (kept, further runs)."""
     levels = Levels.in_loop(number + 1, repeat, keeps, error=ERROR, miss=MISS)
@@ -193,25 +193,25 @@ def _judge(
 # --- recorded repeats -----------------------------------------------------------------------------------------------------------
 
 
-def recorded(
-    group: FloatArray, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
+def run_recorded_loop(
+    group: FloatArray, seed: int, tally: LoopResults, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
 ) -> None:
     """Run a loop whose runs are drawn from one setting's recorded repeats. Gains are subtracted from the recorded values."""
     rng = np.random.default_rng(seed)
     deviation = float(np.std(group, ddof=1))
     centred = group - np.mean(group)
 
-    def run(setting: Setting) -> None:
+    def run(setting: SimulatedSetting) -> None:
         setting.costs.append(setting.mean + float(rng.choice(centred)))
 
-    def propose(incumbent: Setting) -> tuple[Setting, bool]:
+    def propose(incumbent: SimulatedSetting) -> tuple[SimulatedSetting, bool]:
         gain = GAIN * deviation if rng.random() < SHARE else 0.0
-        return Setting(incumbent.mean - gain, 1.0), gain > 0
+        return SimulatedSetting(incumbent.mean - gain, 1.0), gain > 0
 
-    first = Setting(0.0, 1.0)
+    first = SimulatedSetting(0.0, 1.0)
     for _ in range(baseline):
         run(first)
-    loop(first, propose, run, proposals, tally, single=single)
+    run_loop(first, propose, run, proposals, tally, single=single)
 
 
 def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
@@ -246,18 +246,18 @@ def main() -> None:
     for world in WORLDS if options.only != "recorded" else ():
         if options.world not in (None, world):
             continue
-        both = Tally(), Tally()
+        both = LoopResults(), LoopResults()
         for seed, single in itertools.product(seeds, (False, True)):
-            simulated(world, seed, both[single], baseline=options.baseline, single=single)
-        print(row(world, *both), flush=True)
+            run_simulated_loop(world, seed, both[single], baseline=options.baseline, single=single)
+        print(table_row(world, *both), flush=True)
     folder = REAL.folder / "nanogpt"
     if options.only == "simulated" or not folder.is_dir():
         return
     for name, group in recorded_groups(folder).items():
-        both = Tally(), Tally()
+        both = LoopResults(), LoopResults()
         for seed, single in itertools.product(seeds[: max(options.loops // 4, 1)], (False, True)):
-            recorded(group, seed, both[single], baseline=options.baseline, single=single)
-        print(row(f"{name} ({len(group)} repeats)", *both), flush=True)
+            run_recorded_loop(group, seed, both[single], baseline=options.baseline, single=single)
+        print(table_row(f"{name} ({len(group)} repeats)", *both), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from gate import FIRST_SEED, GAIN, SHARE, WORLDS, Setting, Tally, loop
+from gate import FIRST_SEED, GAIN, SHARE, WORLDS, LoopResults, SimulatedSetting, run_loop
 
 LOOPS = 50
 BASELINE = 5
@@ -30,7 +30,7 @@ class BudgetSpentError(Exception):
     """The budget is spent, or every proposal was kept."""
 
 
-def gains(number: int, harm: float) -> list[float]:
+def true_gains(number: int, harm: float) -> list[float]:
     """Return the true gain of each proposal in deviations between seeds. One in ten is a gain; half of the others lose `harm`."""
     draws = np.random.default_rng(0).random(number)
     return [GAIN if draw < SHARE else -harm if draw < (1 + SHARE) / 2 else 0.0 for draw in draws]
@@ -45,7 +45,7 @@ class Loop:
     """True gain of each proposal over its incumbent, in deviations between seeds."""
     rng: np.random.Generator
     runs: int = 0
-    proposed: list[tuple[int, Setting, int]] = field(default_factory=list)
+    proposed: list[tuple[int, SimulatedSetting, int]] = field(default_factory=list)
     """Index in `effects`, incumbent and number of earlier runs of each proposal."""
     queue: deque[int] = field(init=False)
     """Indices of the proposals that were not kept, the next one first."""
@@ -55,22 +55,22 @@ class Loop:
 
     def go(self, *, single: bool) -> Loop:
         """Spend the budget. single: keep each better single run, instead of asking the gate."""
-        first = Setting(0.0, 1.0)
+        first = SimulatedSetting(0.0, 1.0)
         try:
             for _ in range(1 if single else BASELINE):
                 self._run(first)
-            loop(first, self._propose, self._run, self.budget, Tally(), single=single)
+            run_loop(first, self._propose, self._run, self.budget, LoopResults(), single=single)
         except BudgetSpentError:
             pass
         return self
 
-    def _run(self, setting: Setting) -> None:
+    def _run(self, setting: SimulatedSetting) -> None:
         if self.runs == self.budget:
             raise BudgetSpentError
         self.runs += 1
         setting.run(WORLDS["normal"], self.rng)
 
-    def _propose(self, incumbent: Setting) -> tuple[Setting, bool]:
+    def _propose(self, incumbent: SimulatedSetting) -> tuple[SimulatedSetting, bool]:
         if self.proposed and self.proposed[-1][1] is incumbent:  # the last proposal was not kept
             self.queue.append(self.proposed[-1][0])
         idea = self.queue.popleft() if self.queue else -1
@@ -78,7 +78,7 @@ class Loop:
         if idea < 0:  # every proposal was kept
             raise BudgetSpentError
         gain = self.effects[idea]
-        return Setting(incumbent.mean - gain, 1.0), gain > 0
+        return SimulatedSetting(incumbent.mean - gain, 1.0), gain > 0
 
     @property
     def quality(self) -> float:
@@ -106,16 +106,16 @@ class Loop:
         return [*lines, f"end: {len(self.proposed)} proposals, {self.runs} runs, true quality {self.quality:+.1f}"]
 
 
-def pair(budget: int, ideas: int, harm: float, seed: int) -> tuple[Loop, Loop]:
+def pair_of_loops(budget: int, ideas: int, harm: float, seed: int) -> tuple[Loop, Loop]:
     """Return the loops by the better single run and by the gate, with the same budget and the same proposals."""
-    effects = gains(ideas, harm)
+    effects = true_gains(ideas, harm)
     single, gated = (Loop(budget, effects, np.random.default_rng([seed, i])).go(single=i == 0) for i in range(2))
     return single, gated
 
 
-def row(budget: int, ideas: int, harm: float, seeds: Sequence[int]) -> str:
+def table_row(budget: int, ideas: int, harm: float, seeds: Sequence[int]) -> str:
     """Return a row of the table."""
-    pairs = [pair(budget, ideas, harm, seed) for seed in seeds]
+    pairs = [pair_of_loops(budget, ideas, harm, seed) for seed in seeds]
     single, gated = np.array([[each.quality for each in both] for both in pairs]).T
     false, false_gated = np.mean([[each.false_keeps for each in both] for both in pairs], axis=0)
     cells = (
@@ -136,11 +136,11 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--loops", type=int, default=LOOPS)
     options = parser.parse_args()
-    for name, each in zip(("better single run", "gate"), pair(*SHOWN, options.first_seed), strict=True):
+    for name, each in zip(("better single run", "gate"), pair_of_loops(*SHOWN, options.first_seed), strict=True):
         print(f"{name}:", *each.transcript(), "", sep="\n")
     print(HEAD)
     for ideas, harm, budget in itertools.product(IDEAS, HARMS, BUDGETS):
-        print(row(budget, ideas, harm, range(options.first_seed, options.first_seed + options.loops)), flush=True)
+        print(table_row(budget, ideas, harm, range(options.first_seed, options.first_seed + options.loops)), flush=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ FEATURES, CLASSES = 1024, 100
 
 
 @dataclass(frozen=True)
-class Situation:
+class SlownessCase:
     """A training with one cause of slowness, or none. With these sizes, a healthy step takes the GPU some milliseconds."""
 
     expected: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Situation:
     """Seconds that the loop spends on other work between two steps."""
 
 
-class Decoded(Dataset[tuple[np.ndarray, int]]):
+class SlowToDecode(Dataset[tuple[np.ndarray, int]]):
     """A data set whose examples take a while to decode."""
 
     def __len__(self) -> int:
@@ -60,29 +60,29 @@ class Decoded(Dataset[tuple[np.ndarray, int]]):
         return image, i % CLASSES
 
 
-def decoding(workers: int) -> Callable[[int], Iterable[Any]]:
+def slow_loader(workers: int) -> Callable[[int], Iterable[Any]]:
     """Return a function that makes a loader for a batch size."""
     ahead = 4 if workers else None
-    return lambda size: DataLoader(Decoded(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
+    return lambda size: DataLoader(SlowToDecode(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
 
 
 SITUATIONS = {
-    "healthy": Situation(),
-    "healthy, loader with workers": Situation(batch_sizes=(512, 512), width=8192, depth=12, loader=decoding(12)),
-    "the loader decodes in the loop": Situation(("input-bound",), (512, 512), loader=decoding(0)),
-    "loss and metric read at each step": Situation(("host-sync",), (2048, 2048), width=2048, reads_each_step=True),
-    "the loop does other work": Situation(("host-sync",), (2048, 2048), rests_s=0.01),
-    "small pieces": Situation(("gpu-underused",), (8, 8), width=32, depth=2),
-    "accumulated without need": Situation(("grad-accumulation",), micro_batches=8),
-    "batch sizes to a plateau": Situation(("batch-throughput",), (64, 256, 1024, 4096, 8192, 16384)),
-    "batch sizes, throughput grows": Situation((), (16, 32, 64, 128), width=8192),
+    "healthy": SlownessCase(),
+    "healthy, loader with workers": SlownessCase(batch_sizes=(512, 512), width=8192, depth=12, loader=slow_loader(12)),
+    "the loader decodes in the loop": SlownessCase(("input-bound",), (512, 512), loader=slow_loader(0)),
+    "loss and metric read at each step": SlownessCase(("host-sync",), (2048, 2048), width=2048, reads_each_step=True),
+    "the loop does other work": SlownessCase(("host-sync",), (2048, 2048), rests_s=0.01),
+    "small pieces": SlownessCase(("gpu-underused",), (8, 8), width=32, depth=2),
+    "accumulated without need": SlownessCase(("grad-accumulation",), micro_batches=8),
+    "batch sizes to a plateau": SlownessCase(("batch-throughput",), (64, 256, 1024, 4096, 8192, 16384)),
+    "batch sizes, throughput grows": SlownessCase((), (16, 32, 64, 128), width=8192),
 }
 
 
-class Work:
+class TrainingLoop:
     """A perceptron on random data that stays on the device, unless the situation has a loader."""
 
-    def __init__(self, situation: Situation, batch_size: int, device: torch.device) -> None:
+    def __init__(self, situation: SlownessCase, batch_size: int, device: torch.device) -> None:
         self.situation, self.batch_size, self.device = situation, batch_size, device
         width = situation.width
         layers: list[nn.Module] = [nn.Linear(FEATURES, width), nn.ReLU()]
@@ -94,7 +94,7 @@ class Work:
     def batches(self) -> Iterable[Batch]:
         if self.situation.loader is not None:
             return self.situation.loader(self.batch_size)
-        return Resident(self.batch_size // self.situation.micro_batches, self.device)
+        return ResidentBatch(self.batch_size // self.situation.micro_batches, self.device)
 
     def train(self, log: TuningLogger, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -125,7 +125,7 @@ class Work:
         time.sleep(self.situation.rests_s)
 
 
-class Resident:
+class ResidentBatch:
     """An endless loader of the same random batch, which stays on the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
@@ -136,11 +136,11 @@ class Resident:
             yield self.batch
 
 
-def run(name: str, situation: Situation, seconds: float, device: torch.device, store: str) -> None:
+def run(name: str, situation: SlownessCase, seconds: float, device: torch.device, store: str) -> None:
     """Train the trials of a situation, each for some seconds, as runs of the experiment `name`."""
     for i, batch_size in enumerate(situation.batch_sizes):
         torch.manual_seed(i)
-        work = Work(situation, batch_size, device)
+        work = TrainingLoop(situation, batch_size, device)
         with TuningLogger(
             work.model,
             work.optimizer,

@@ -88,7 +88,7 @@ def _task_name(study: str) -> str:
     return head if tail.startswith("study_") else study
 
 
-def draws(task: Task, studies: int, seed: list[int]) -> Iterator[list[Progress]]:
+def draw_studies(task: Task, studies: int, seed: list[int]) -> Iterator[list[Progress]]:
     """Yield studies of a task."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
@@ -98,7 +98,7 @@ def draws(task: Task, studies: int, seed: list[int]) -> Iterator[list[Progress]]
 
 
 @dataclass
-class Counts:
+class ReplayCounts:
     """Sums over the replayed studies of one task."""
 
     studies: int = 0
@@ -110,7 +110,7 @@ class Counts:
     healthy: int = 0
     alarms: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: ReplayCounts) -> None:
         for name in vars(self):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -121,7 +121,9 @@ class Counts:
         return f"{self.studies:8} {shares} {self.stopped:9} {self.false / stopped:7.2%} {alarms}"
 
 
-def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, alarms: Alarms | None = None) -> Counts:
+def measure(
+    trials: list[Progress], make: Callable[[], Stopper], workers: int, alarms: FalseAlarms | None = None
+) -> ReplayCounts:
     """Return the counts of one study. make: returns a new stopper. alarms: counts false verdicts on healthy trials."""
     stopper, false = make(), 0
     stopped: list[Progress] = []
@@ -153,10 +155,12 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, a
     late = winner.costs[3 * len(winner.costs) // 4 :]
     noise = float(np.median(np.abs(np.diff(late[np.isfinite(late)])))) if len(late) > 1 else 0.0
     healthy = 0 if alarms is None else sum(bool(t.best[-1] < middle) for t in trials)
-    return Counts(1, 1 - used / steps, int(worse > 0), int(worse > noise), len(stopped), false, healthy, len(alarmed))
+    return ReplayCounts(
+        1, 1 - used / steps, int(worse > 0), int(worse > noise), len(stopped), false, healthy, len(alarmed)
+    )
 
 
-class Alarms:
+class FalseAlarms:
     """False alarms of the guard: verdicts that stop no trial, and stops of non-finite trials."""
 
     def __init__(self, policy: Policy) -> None:
@@ -242,7 +246,7 @@ def ways_to_stop(trials: Sequence[Progress]) -> Mapping[str, Callable[[], Stoppe
 COLUMNS = {"studies": 8, "saved": 7, "lost": 8, "> noise": 8, "stopped": 9, "false": 7, "alarms": 7}
 
 
-def head() -> None:
+def table_head() -> None:
     print(
         f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{n:>{width}}" for n, width in COLUMNS.items())
     )
@@ -254,18 +258,18 @@ def tasks_of(source: str) -> Sequence[tuple[str, Task]]:
 
 
 def table(options: argparse.Namespace) -> None:
-    head()
-    alarms = Alarms(Policy())
+    table_head()
+    alarms = FalseAlarms(Policy())
     for source in options.sources:
         found = tasks_of(source)
         for workers in options.workers:
             ways = ["guard", *(ways_to_stop(found[0][1]) if options.pruners and found else [])]
             for way in ways:
-                total, bad = Counts(), []
+                total, bad = ReplayCounts(), []
                 for name, task in found:
-                    counts = Counts()
+                    counts = ReplayCounts()
                     seed = [options.first_seed, zlib.crc32(name.encode())]
-                    for trials in draws(task, options.studies, seed):
+                    for trials in draw_studies(task, options.studies, seed):
                         if way == "guard":
                             counts.add(measure(trials, partial(guard_stopper, Policy()), workers, alarms))
                         else:
@@ -281,7 +285,7 @@ def table(options: argparse.Namespace) -> None:
 # --- hindsight -------------------------------------------------------------------------------------------------------------------
 
 
-def halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[Progress], list[Progress]]]:
+def split_into_halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[Progress], list[Progress]]]:
     """Yield pairs of studies of a task without common trials."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
@@ -300,14 +304,16 @@ def safe_settings(trials: list[Progress], workers: int) -> Sequence[str] | None:
 
 
 def hindsight_table(options: argparse.Namespace) -> None:
-    head()
+    table_head()
     for source in options.sources:
         for workers in options.workers:
-            counts: dict[str, Counts] = {
-                n: Counts() for n in ("guard", "best safe setting", *hindsight.other_stoppers())
+            counts: dict[str, ReplayCounts] = {
+                n: ReplayCounts() for n in ("guard", "best safe setting", *hindsight.other_stoppers())
             }
             for name, task in tasks_of(source):
-                for first, second in halves(task, options.studies, [options.first_seed, zlib.crc32(name.encode())]):
+                for first, second in split_into_halves(
+                    task, options.studies, [options.first_seed, zlib.crc32(name.encode())]
+                ):
                     safe = safe_settings(first, workers)
                     if safe is None:
                         continue
@@ -318,14 +324,14 @@ def hindsight_table(options: argparse.Namespace) -> None:
                         if setting == safe[0]:
                             counts["best safe setting"].add(found)
             for way, sums in counts.items():
-                print(f"{source:11} {_short(way):26} {workers:7} {sums.text()}", flush=True)
+                print(f"{source:11} {_short_name(way):26} {workers:7} {sums.text()}", flush=True)
 
 
 def _other_stopper(name: str) -> Stopper:
     return hindsight.other_stoppers()[name]()
 
 
-def _short(way: str) -> str:
+def _short_name(way: str) -> str:
     return way.replace("median pruning from", "median, warm-up").replace(" of the training", "")
 
 

@@ -58,7 +58,7 @@ train(settings, params, seed, "digits", os.environ["MLFLOW_TRACKING_URI"], folde
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedTrial:
     """One trial of a launch."""
 
     status: str
@@ -69,16 +69,16 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchResult:
     minutes: float
-    trials: Mapping[int, Trained]
+    trials: Mapping[int, TrainedTrial]
 
     @property
     def best(self) -> float:
         return min(t.best for t in self.trials.values())
 
 
-def start(folder: Path, words: Sequence[str], trials: int, parallel: int) -> subprocess.Popen[bytes]:
+def start_launch(folder: Path, words: Sequence[str], trials: int, parallel: int) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True)
     (folder / "study.yaml").write_text(STUDY + f"trials: {trials}\n")
     (folder / "train.py").write_text(TRAINING)
@@ -106,7 +106,7 @@ def start(folder: Path, words: Sequence[str], trials: int, parallel: int) -> sub
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
-def trained(folder: Path) -> Mapping[int, Trained]:
+def read_trials(folder: Path) -> Mapping[int, TrainedTrial]:
     """Return the trials in the store of a launch, by number."""
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("digits")
@@ -115,7 +115,7 @@ def trained(folder: Path) -> Mapping[int, Trained]:
     for run in client.search_runs([experiment.experiment_id], max_results=1000):
         tags = run.data.tags
         points = client.get_metric_history(run.info.run_id, OBJECTIVE)
-        found[int(tags[contract.TAG_TRIAL])] = Trained(
+        found[int(tags[contract.TAG_TRIAL])] = TrainedTrial(
             tags[contract.TAG_STATUS],
             max((p.step for p in points), default=0),
             min((p.value for p in points if math.isfinite(p.value)), default=math.inf),
@@ -124,7 +124,7 @@ def trained(folder: Path) -> Mapping[int, Trained]:
     return dict(sorted(found.items()))
 
 
-def show(plain: Launch, guarded: Launch) -> None:
+def show(plain: LaunchResult, guarded: LaunchResult) -> None:
     print(f"\n| launch | minutes | steps | best {OBJECTIVE} | trials |\n|---|---|---|---|---|")
     for name, launch in (("without the guard", plain), ("`--stop-doomed`", guarded)):
         steps = sum(t.step for t in launch.trials.values())
@@ -147,14 +147,16 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         ways = {"plain": [], "guarded": ["--stop-doomed"]}
         began = time.monotonic()
-        running = {name: start(folder / name, words, options.trials, options.parallel) for name, words in ways.items()}
+        running = {
+            name: start_launch(folder / name, words, options.trials, options.parallel) for name, words in ways.items()
+        }
         minutes: dict[str, float] = {}
         while len(minutes) < len(running):
             time.sleep(1.0)
             for name, process in running.items():
                 if name not in minutes and process.poll() is not None:
                     minutes[name] = (time.monotonic() - began) / 60
-        show(*(Launch(minutes[name], trained(folder / name)) for name in ways))
+        show(*(LaunchResult(minutes[name], read_trials(folder / name)) for name in ways))
 
 
 if __name__ == "__main__":

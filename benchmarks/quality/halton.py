@@ -31,7 +31,7 @@ VIEWS = ("all axes", "pairs", "single axes")
 
 
 @dataclass(frozen=True)
-class Row:
+class DiscrepancyRow:
     """Discrepancies for one number of points and dimensions, by view."""
 
     points: int
@@ -48,7 +48,7 @@ class Row:
         return f"{self.points} points, {self.dimensions} axes"
 
 
-def references() -> dict[tuple[int, int], list[FloatArray]]:
+def reference_sequences() -> dict[tuple[int, int], list[FloatArray]]:
     """Return AlgoPerf's sequences by (points, dimensions). Sequences with the same points in another order count once."""
     stored = json.loads((FOLDER / "halton_reference" / "sequences.json").read_text())["sequences"]
     sequences: dict[tuple[int, int], list[FloatArray]] = defaultdict(list)
@@ -61,7 +61,7 @@ def references() -> dict[tuple[int, int], list[FloatArray]]:
     return sequences
 
 
-def drawn(points: int, dimensions: int, seed: int, kind: str = "halton", skip: int = 0) -> FloatArray:
+def trial_positions(points: int, dimensions: int, seed: int, kind: str = "halton", skip: int = 0) -> FloatArray:
     """Return the trials of a study as positions in its space, shape (points, dimensions)."""
     spec = StudySpec(
         study="s",
@@ -81,15 +81,15 @@ def discrepancies(points: FloatArray) -> FloatArray:
     return np.array([whole, float(np.mean(pairs)) if pairs else whole, float(np.mean(single))])
 
 
-def rows(seeds: int = SEEDS) -> Iterator[Row]:
+def rows(seeds: int = SEEDS) -> Iterator[DiscrepancyRow]:
     """Yield a row for each size in the reference."""
-    for (points, dimensions), sequences in sorted(references().items()):
-        yield Row(
+    for (points, dimensions), sequences in sorted(reference_sequences().items()):
+        yield DiscrepancyRow(
             points,
             dimensions,
             np.array([discrepancies(s) for s in sequences]),
-            np.array([discrepancies(drawn(points, dimensions, seed)) for seed in range(seeds)]),
-            np.array([discrepancies(drawn(points, dimensions, seed, "random")) for seed in range(seeds)]),
+            np.array([discrepancies(trial_positions(points, dimensions, seed)) for seed in range(seeds)]),
+            np.array([discrepancies(trial_positions(points, dimensions, seed, "random")) for seed in range(seeds)]),
         )
 
 

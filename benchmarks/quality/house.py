@@ -27,7 +27,7 @@ MAX_FUNCTION = 40
 """Maximum lines of a function that fits on a screen."""
 
 
-class House:
+class CodeBase:
     def __init__(self, root: Path) -> None:
         self.root = root
         listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
@@ -52,9 +52,9 @@ class House:
     @cached_property
     def imports(self) -> dict[str, set[str]]:
         """The product modules that each module imports, including imports inside functions but not imports for type checkers."""
-        return {name: self._imported(name, path) for name, path in self.modules.items()}
+        return {name: self._imported_modules(name, path) for name, path in self.modules.items()}
 
-    def _imported(self, name: str, path: Path) -> set[str]:
+    def _imported_modules(self, name: str, path: Path) -> set[str]:
         names = set()
         for node in _without_type_checking(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
@@ -79,10 +79,10 @@ class House:
             for name in self.modules
             if name.rpartition(".")[2].startswith("_") and name.startswith("advisor_rules")
         }
-        users = {h: {r for r in own if h in self._reached(r, helpers)} for h in helpers}
+        users = {h: {r for r in own if h in self._reachable_modules(r, helpers)} for h in helpers}
         return {name: [path, *(self.modules[h] for h in helpers if users[h] == {name})] for name, path in own.items()}
 
-    def _reached(self, start: str, allowed: set[str]) -> set[str]:
+    def _reachable_modules(self, start: str, allowed: set[str]) -> set[str]:
         """Return the modules in `allowed` that `start` imports, directly or through other modules in `allowed`."""
         reached: set[str] = set()
         new = self.imports[start] & allowed
@@ -97,7 +97,7 @@ class House:
         helpers = {m for m in self.modules if m.startswith("advisor_rules") and m.rpartition(".")[2].startswith("_")}
         counts, lines = [], []
         for name in self.rules:
-            reached = self._reached(name, shared | helpers) & shared
+            reached = self._reachable_modules(name, shared | helpers) & shared
             counts.append(len(reached))
             lines.append(sum(len(self.modules[m].read_text("utf-8").splitlines()) for m in reached))
         return statistics.median(counts), statistics.median(lines)
@@ -109,7 +109,9 @@ class House:
         """
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         patterns = {rule: re.compile(rf"(?<![\w-]){rule}(?![\w-])") for rule in sorted(ids) if "-" in rule}
-        texts = {name: list(_strings(path)) for name, path in self.modules.items() if name.startswith("advisor.")}
+        texts = {
+            name: list(_string_constants(path)) for name, path in self.modules.items() if name.startswith("advisor.")
+        }
         return [
             f"{name}: {rule}"
             for name, strings in texts.items()
@@ -152,13 +154,13 @@ def _without_type_checking(tree: ast.Module) -> Iterator[ast.AST]:
         nodes += ast.iter_child_nodes(node)
 
 
-def _strings(path: Path) -> Iterator[str]:
+def _string_constants(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
-FIGURES: Mapping[str, Callable[[House], object]] = {
+FIGURES: Mapping[str, Callable[[CodeBase], object]] = {
     "product lines": lambda h: f"{h.lines(*PRODUCT):,}",
     "test lines (Python)": lambda h: f"{h.lines('tests', ends=('.py',)):,}",
     "entries in advisor/": lambda h: len({Path(f).parts[1] for f in h.files if f.startswith("advisor/")}),
@@ -178,7 +180,7 @@ FIGURES: Mapping[str, Callable[[House], object]] = {
 
 
 def main() -> None:
-    houses = [House(Path(folder)) for folder in sys.argv[1:]] + [House(Path(__file__).resolve().parents[2])]
+    houses = [CodeBase(Path(folder)) for folder in sys.argv[1:]] + [CodeBase(Path(__file__).resolve().parents[2])]
     print("| figure |" + "".join(f" {house.root.name} |" for house in houses))
     print("|---|" + "---|" * len(houses))
     for name, figure in FIGURES.items():

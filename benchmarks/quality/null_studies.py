@@ -69,13 +69,13 @@ def study(
 # --- results that do not depend on the settings ---------------------------------------------------------------------------------
 
 
-def draw(random: Random, count: int) -> list[dict[str, Any]]:
+def draw_settings(random: Random, count: int) -> list[dict[str, Any]]:
     """Return random settings of the space; only SGD has a momentum."""
     drawn = [{name: p.draw(random.uniform()) for name, p in SPACE.items()} for _ in range(count)]
     return [{k: v for k, v in d.items() if k != "momentum" or d["optimizer"] == "SGD"} for d in drawn]
 
 
-def results(
+def noise_results(
     count: int, *, digits: int = 9, failed: float = 0.0, adaptive: bool = False, cliff: bool = False, bowl: bool = False
 ) -> Make:
     """Return a maker of studies of `count` trials with results that are noise, rounded to `digits`; a share `failed` diverged.
@@ -85,10 +85,10 @@ def results(
     """
 
     def make(random: Random) -> Made:
-        params = draw(random, count)
+        params = draw_settings(random, count)
         noise = random.normal(size=count)
         if adaptive:
-            _crowd(random, params, noise)
+            _move_near_best(random, params, noise)
         rates = SPACE["learning_rate"].to_unit([p["learning_rate"] for p in params])
         costs = 20 + noise + (12 * (rates - 0.5) ** 2 if bowl else 0.0)
         bad = random.uniform(size=count) < (np.where(rates > 0.7, 0.95, 0.0) if cliff else failed)
@@ -101,27 +101,27 @@ def results(
     return make
 
 
-def _crowd(random: Random, params: list[dict[str, Any]], noise: FloatArray) -> None:
+def _move_near_best(random: Random, params: list[dict[str, Any]], noise: FloatArray) -> None:
     """Move half of the trials after the eighth trial near a trial among the best quarter of the earlier ones."""
     for i in range(8, len(params)):
         if random.uniform() < 0.5:
             good = np.argsort(noise[:i])[: max(i // 4, 1)]
             model = params[int(random.choice(good))]
             params[i] = {
-                k: v if not SPACE[k].numeric else SPACE[k].draw(_near(random, float(SPACE[k].to_unit([v])[0])))
+                k: v if not SPACE[k].numeric else SPACE[k].draw(_position_near(random, float(SPACE[k].to_unit([v])[0])))
                 for k, v in model.items()
             }
 
 
-def _near(random: Random, position: float) -> float:
+def _position_near(random: Random, position: float) -> float:
     return float(np.clip(position + random.normal(0, 0.1), 0, 1))
 
 
-def repeats(settings: int, seeds: int) -> Make:
+def repeated_settings(settings: int, seeds: int) -> Make:
     """Return a maker of studies of equally good settings, each run with several seeds."""
 
     def make(random: Random) -> Made:
-        params = [p for p in draw(random, settings) for _ in range(seeds)]
+        params = [p for p in draw_settings(random, settings) for _ in range(seeds)]
         values = [np.array([c]) for c in 3 + random.normal(size=len(params))]
         return study(params, {"val/loss": values}, space=SPACE, seeds=list(range(seeds)) * settings), {}
 
@@ -202,7 +202,7 @@ _SHAPES: Mapping[str, Callable[[FloatArray], FloatArray]] = {
 }
 
 
-def healthy(
+def healthy_curves(
     kind: str,
     *,
     shape: str = "settles",
@@ -215,7 +215,7 @@ def healthy(
     def make(random: Random) -> Made:
         count, n, m = int(random.choice(trials)), int(random.choice(points)), 400
         size = 10 ** random.uniform(-2.5, -1)
-        params = draw(random, count)
+        params = draw_settings(random, count)
         at, dense = np.arange(1, n + 1) / n, np.arange(1, m + 1) / m
         level = 0.5 + 8 * size * random.permutation(count) * (shape != "flat")
         curves: dict[str, list[FloatArray]] = {k: [] for k in ("val/loss", "train/loss", "train/grad_norm")}
@@ -233,11 +233,11 @@ def healthy(
     return make
 
 
-def overfitting(random: Random) -> Made:
+def some_overfit(random: Random) -> Made:
     """Return a study in which some trials overfit, independently of the learning rate."""
     count, n = int(random.choice([8, 16, 32])), 40
     at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
-    params, curves = draw(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]
+    params, curves = draw_settings(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]
     for _ in range(count):
         level, rise = random.normal(0.5, 0.05), random.uniform(0.3, 1) * (random.uniform() < share)
         bend = rise * np.clip(at - 0.3, 0, None)
@@ -246,7 +246,7 @@ def overfitting(random: Random) -> Made:
     return study(params, curves, space=SPACE, facts=FACTS), {}
 
 
-def norms(kind: str) -> Make:
+def gradient_norms(kind: str) -> Make:
     """Return a maker of trials with gradient norms of 300 or 3,000 steps: log-normal, log-Laplace, or log-Student's t."""
 
     def make(random: Random) -> Made:
@@ -261,7 +261,7 @@ def norms(kind: str) -> Make:
             "val/loss": [np.exp(-6 * np.arange(20) / 20) + 0.5 for _ in range(count)],
             "train/grad_norm": [np.exp(spread * draws[kind]()) for _ in range(count)],
         }
-        return study(draw(random, count), curves, space=SPACE, facts=FACTS), {}
+        return study(draw_settings(random, count), curves, space=SPACE, facts=FACTS), {}
 
     return make
 
@@ -272,7 +272,11 @@ def learned_nothing(random: Random) -> Made:
     values = [random.binomial(examples, 0.1, n) / examples for _ in range(count)]
     facts = {**FACTS, "classes": "10", "n_valid": str(examples)}
     made = study(
-        draw(random, count), {"val/accuracy": values}, facts=facts, objective="val/accuracy", direction="maximize"
+        draw_settings(random, count),
+        {"val/accuracy": values},
+        facts=facts,
+        objective="val/accuracy",
+        direction="maximize",
     )
     return made, {}
 
@@ -287,24 +291,26 @@ def equal_trials(random: Random) -> Made:
     errors = [np.mean(np.sqrt(0.5) * shared + np.sqrt(0.5) * random.normal(size=n) > 0.84) for _ in range(count)]
     values = [np.array([e]) for e in errors]
     facts = {**FACTS, "n_valid": str(n)}
-    return study(draw(random, count), {"val/error": values}, facts=facts, objective="val/error"), {}
+    return study(draw_settings(random, count), {"val/error": values}, facts=facts, objective="val/error"), {}
 
 
-def coarse(random: Random) -> Made:
+def coarse_error_rates(random: Random) -> Made:
     """Return trials with the same true curve and error rates on few examples, so that some evaluations agree by chance."""
     count, examples, points = (int(random.choice(c)) for c in ((5, 20, 100), (20, 100), (3, 10, 30)))
     rates = 0.02 + 0.6 * np.exp(-4 * np.arange(points) / points)
     errors = random.binomial(examples, rates, size=(count, points)) / examples
-    return study(draw(random, count), {"val/error": list(errors)}, objective="val/error", seeds=[0] * count), {}
+    return study(
+        draw_settings(random, count), {"val/error": list(errors)}, objective="val/error", seeds=[0] * count
+    ), {}
 
 
-def sampled(random: Random) -> Made:
+def sampled_evaluations(random: Random) -> Made:
     """Return a study with evaluations on a random sample and on the whole validation set."""
     count = int(random.choice([3, 10, 40]))
     whole = np.sort(random.uniform(size=count))
     sample = whole + random.normal(0, 0.03, count)
     curves = {"val/loss": [np.array([v]) for v in sample], "val/loss.full": [np.array([v]) for v in whole]}
-    return study(draw(random, count), curves, facts=FACTS), {}
+    return study(draw_settings(random, count), curves, facts=FACTS), {}
 
 
 def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
@@ -333,7 +339,7 @@ def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
     return make
 
 
-def batches(random: Random) -> Made:
+def batch_sizes(random: Random) -> Made:
     """Return a study of batch sizes that need the same number of examples, with throughput that grows with the size."""
     sizes = [64 * 2**i for i in range(int(random.integers(2, 5)))]
     each, growth, scatter = int(random.integers(3, 9)), random.uniform(1.55, 2), random.uniform(0.02, 0.3)
@@ -345,10 +351,10 @@ def batches(random: Random) -> Made:
             at = np.arange(1, 41) / 40
             curves["val/loss"].append(0.5 + 2 * np.exp(-4 * speed * at) + 0.01 * random.normal(size=40))
             curves["train/examples_per_s"].append(1000 * growth**i * np.exp(scatter * random.normal(size=100)))
-    return _of_sizes(params, curves), {}
+    return _study_of_batch_sizes(params, curves), {}
 
 
-def _of_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
+def _study_of_batch_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
     """Return a study with the same number of examples in all trials: doubling the batch size halves the steps."""
     runs, parts = [], {metric: [] for metric in curves}  # type: ignore[var-annotated]
     for i, chosen in enumerate(params):

@@ -1,7 +1,7 @@
 """Seeded families of studies in which nothing is wrong: a finding about them is a false alarm.
 
 Each family names the rules for which it is a null, and which of their verdicts are wrong. For a rule that promises how often it is
-quiet by chance, the wrong verdict is `quiet`.
+quiet by chance, the wrong verdict is `is_quiet`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from null_policies import healthy_policies, remembers
 from null_studies import (
     Make,
     at_the_limit,
-    batches,
-    coarse,
+    batch_sizes,
+    coarse_error_rates,
     dropout_helps,
     equal_trials,
     equal_values,
-    healthy,
+    gradient_norms,
+    healthy_curves,
     learned_nothing,
-    norms,
-    overfitting,
-    repeats,
-    results,
-    sampled,
+    noise_results,
+    repeated_settings,
+    sampled_evaluations,
+    some_overfit,
     unfinished,
 )
 
@@ -35,7 +35,7 @@ Wrong: TypeAlias = Callable[[Verdict], bool]
 
 
 @dataclass(frozen=True)
-class Null:
+class NullFamily:
     """A family of studies."""
 
     name: str
@@ -45,11 +45,11 @@ class Null:
     """For each rule for which this family is a null, a function that returns whether a verdict is wrong."""
 
 
-def fired(verdict: Verdict) -> bool:
+def has_fired(verdict: Verdict) -> bool:
     return verdict.status == "fired"
 
 
-def quiet(verdict: Verdict) -> bool:
+def is_quiet(verdict: Verdict) -> bool:
     """Whether the rule could judge and found nothing."""
     return verdict.status == "quiet"
 
@@ -70,7 +70,7 @@ def lacks_caveat(verdict: Verdict) -> bool:
 
 
 def _all(rules: str, **others: Wrong) -> Mapping[str, Wrong]:
-    return {**dict.fromkeys(rules.split(), fired), **{k.replace("_", "-"): v for k, v in others.items()}}
+    return {**dict.fromkeys(rules.split(), has_fired), **{k.replace("_", "-"): v for k, v in others.items()}}
 
 
 _OF_SPACE = "space-boundary space-boundary-infeasible stability-edge space-undersampled space-shrink space-scale"
@@ -83,76 +83,88 @@ _NOT_COMPUTE = {"steps-compute-bound": message_contains("not compute-bound")}
 _OF_POLICIES = "groups-without-advantage entropy-collapse policy-jumps completions-truncated"
 _NO_ANSWER = {"scientific-effect": message_contains("is better than")}
 
-FAMILIES: tuple[Null, ...] = (
-    Null("noise, 5 trials", results(5), _all(_OF_RESULTS)),
-    Null("noise, 24 trials", results(24), _all(f"{_OF_RESULTS} space-interaction", space_insensitive=lacks_caveat)),
-    Null("noise, 200 trials", results(200), _all(_OF_RESULTS)),
-    Null("ties, 24 trials", results(24, digits=0), _all(_OF_RESULTS)),
-    Null("failed at random, 24", results(24, failed=0.3), _all(_OF_RESULTS, space_infeasible=names_subject)),
-    Null("failed at random, 100", results(100, failed=0.2), _all(_OF_RESULTS, space_infeasible=names_subject)),
-    Null("sampler that learns, 24", results(24, adaptive=True), _all(_OF_SPACE)),
-    Null("noisy cliff, 12", results(12, cliff=True), _all("space-boundary unfair-comparison")),
-    Null("noisy cliff, 24", results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")),
-    Null(
+FAMILIES: tuple[NullFamily, ...] = (
+    NullFamily("noise, 5 trials", noise_results(5), _all(_OF_RESULTS)),
+    NullFamily(
+        "noise, 24 trials", noise_results(24), _all(f"{_OF_RESULTS} space-interaction", space_insensitive=lacks_caveat)
+    ),
+    NullFamily("noise, 200 trials", noise_results(200), _all(_OF_RESULTS)),
+    NullFamily("ties, 24 trials", noise_results(24, digits=0), _all(_OF_RESULTS)),
+    NullFamily(
+        "failed at random, 24", noise_results(24, failed=0.3), _all(_OF_RESULTS, space_infeasible=names_subject)
+    ),
+    NullFamily(
+        "failed at random, 100", noise_results(100, failed=0.2), _all(_OF_RESULTS, space_infeasible=names_subject)
+    ),
+    NullFamily("sampler that learns, 24", noise_results(24, adaptive=True), _all(_OF_SPACE)),
+    NullFamily("noisy cliff, 12", noise_results(12, cliff=True), _all("space-boundary unfair-comparison")),
+    NullFamily(
+        "noisy cliff, 24", noise_results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")
+    ),
+    NullFamily(
         "best inside, 24",
-        results(24, bowl=True),
+        noise_results(24, bowl=True),
         _all("space-boundary space-interaction unfair-comparison space-scale"),
     ),
-    Null("equal settings, repeated", repeats(5, 4), _all("space-boundary", adopt=quiet)),
-    Null("tuning goes on, 1 axis", unfinished(1, 16), _all("tuning-saturated")),
-    Null("tuning goes on, 3 axes", unfinished(3, 30), _all("tuning-saturated")),
+    NullFamily("equal settings, repeated", repeated_settings(5, 4), _all("space-boundary", adopt=is_quiet)),
+    NullFamily("tuning goes on, 1 axis", unfinished(1, 16), _all("tuning-saturated")),
+    NullFamily("tuning goes on, 3 axes", unfinished(3, 30), _all("tuning-saturated")),
     *(
-        Null(f"settles, {kind} noise", healthy(kind), _all(_OF_CURVES))
+        NullFamily(f"settles, {kind} noise", healthy_curves(kind), _all(_OF_CURVES))
         for kind in ("white", "0.5", "0.8", "0.9", "heavy")
     ),
     *(
-        Null(f"falls, {kind} noise", healthy(kind, shape="falls"), _all(_OF_CURVES))
+        NullFamily(f"falls, {kind} noise", healthy_curves(kind, shape="falls"), _all(_OF_CURVES))
         for kind in ("white", "0.5", "heavy")
     ),
     *(
-        Null(
+        NullFamily(
             f"settles at a constant rate, {kind} noise",
-            healthy(kind, schedule="constant"),
+            healthy_curves(kind, schedule="constant"),
             {**_all("curve-still-improving"), **_COMPUTE},
         )
         for kind in ("white", "0.5", "0.8", "0.9", "heavy")
     ),
     *(
-        Null(
+        NullFamily(
             f"falls at a constant rate, {kind} noise",
-            healthy(kind, shape="falls", schedule="constant"),
+            healthy_curves(kind, shape="falls", schedule="constant"),
             {**_all("curve-saturated"), **_NOT_COMPUTE},
         )
         for kind in ("white", "0.5", "heavy")
     ),
     *(
-        Null(
+        NullFamily(
             f"flat at a constant rate, {kind} noise",
-            healthy(kind, shape="flat", schedule="constant"),
+            healthy_curves(kind, shape="flat", schedule="constant"),
             _all("curve-still-improving"),
         )
         for kind in ("white", "0.5", "0.8")
     ),
     *(
-        Null(
+        NullFamily(
             f"flat, {kind} noise",
-            healthy(kind, shape="flat", trials=(3, 5, 12)),
+            healthy_curves(kind, shape="flat", trials=(3, 5, 12)),
             _all("step-position ckpt-best-lost curve-overfitting curve-periodic stability-early"),
         )
         for kind in ("white", "0.5", "0.8")
     ),
-    Null("settles, trials apart", healthy("white", points=(50,), trials=(2, 5, 20)), _all("curve-step-variance")),
+    NullFamily(
+        "settles, trials apart", healthy_curves("white", points=(50,), trials=(2, 5, 20)), _all("curve-step-variance")
+    ),
     *(
-        Null(f"{kind} norms", norms(kind), _all("stability-spikes clip-insufficient"))
+        NullFamily(f"{kind} norms", gradient_norms(kind), _all("stability-spikes clip-insufficient"))
         for kind in ("log-normal", "log-laplace", "log-t5")
     ),
-    Null("overfits at random", overfitting, _all("curve-best-is-regularised-by-accident curve-train-loss-rises")),
-    Null("learned nothing", learned_nothing, {"curve-worse-than-chance": quiet}),
-    Null("equal trials", equal_trials, {"eval-size": quiet}),
-    Null("coarse results", coarse, _all("params-ignored")),
-    Null("random sample", sampled, _all("eval-sample-skew")),
+    NullFamily(
+        "overfits at random", some_overfit, _all("curve-best-is-regularised-by-accident curve-train-loss-rises")
+    ),
+    NullFamily("learned nothing", learned_nothing, {"curve-worse-than-chance": is_quiet}),
+    NullFamily("equal trials", equal_trials, {"eval-size": is_quiet}),
+    NullFamily("coarse results", coarse_error_rates, _all("params-ignored")),
+    NullFamily("random sample", sampled_evaluations, _all("eval-sample-skew")),
     *(
-        Null(
+        NullFamily(
             f"at the limit{', bursts' * bursts}, {trials} trial{'s' * (trials > 1)}",
             at_the_limit(trials, bursts=bursts),
             _all("input-bound gpu-underused clip-aggressive" + " host-sync" * (not bursts)),
@@ -160,11 +172,13 @@ FAMILIES: tuple[Null, ...] = (
         for bursts in (False, True)
         for trials in (1, 4)
     ),
-    *(Null(f"equal values, {n} trials", equal_values(n), _NO_ANSWER) for n in (16, 24, 48)),
-    Null("equal values, own rates, 24 trials", equal_values(24, shifted=True), _NO_ANSWER),
-    Null("random search, 24 trials", results(24, bowl=True), _all("adaptive-search")),
-    Null("dropout helps, 20 trials", dropout_helps, _all("regulariser-floor")),
-    Null("policies that learn", healthy_policies, _all(_OF_POLICIES)),
-    Null("nothing is forgotten", remembers, _all("forgetting")),
-    Null("batch sizes alike", batches, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))),
+    *(NullFamily(f"equal values, {n} trials", equal_values(n), _NO_ANSWER) for n in (16, 24, 48)),
+    NullFamily("equal values, own rates, 24 trials", equal_values(24, shifted=True), _NO_ANSWER),
+    NullFamily("random search, 24 trials", noise_results(24, bowl=True), _all("adaptive-search")),
+    NullFamily("dropout helps, 20 trials", dropout_helps, _all("regulariser-floor")),
+    NullFamily("policies that learn", healthy_policies, _all(_OF_POLICIES)),
+    NullFamily("nothing is forgotten", remembers, _all("forgetting")),
+    NullFamily(
+        "batch sizes alike", batch_sizes, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))
+    ),
 )

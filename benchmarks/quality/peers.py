@@ -37,7 +37,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Question:
+class PeerQuestion:
     """The peers' checks that answer a rule's question."""
 
     checks: Mapping[str, tuple[str, ...]]
@@ -56,32 +56,32 @@ _BLOWUP = {
 _RISE = {"runmedic": ("divergence",), "trainspotter": ("divergence",), "losslint": ("divergence",)}
 _FLAT = {"runmedic": ("constant_lr_plateau",), "trainspotter": ("plateau",), "losslint": ("stagnation",)}
 
-QUESTIONS: Mapping[str, Question] = {
-    "stability-early": Question(_BLOWUP, phase=(0.0, 0.25)),
-    "stability-mid": Question(_BLOWUP, phase=(0.1, 1.0)),
-    "stability-spikes": Question(
+QUESTIONS: Mapping[str, PeerQuestion] = {
+    "stability-early": PeerQuestion(_BLOWUP, phase=(0.0, 0.25)),
+    "stability-mid": PeerQuestion(_BLOWUP, phase=(0.1, 1.0)),
+    "stability-spikes": PeerQuestion(
         {
             "runmedic": ("loss_spikes", "grad_spikes"),
             "trainspotter": ("spikes", "grad_norm"),
             "losslint": ("loss_spike",),
         }
     ),
-    "space-infeasible": Question(
+    "space-infeasible": PeerQuestion(
         {
             "runmedic": ("non_finite", "divergence", "no_learning"),
             "trainspotter": ("divergence",),
             "losslint": ("nan_inf", "divergence"),
         }
     ),
-    "curve-overfitting": Question(
+    "curve-overfitting": PeerQuestion(
         {"runmedic": ("overfitting",), "trainspotter": ("overfitting",), "losslint": ("overfit_onset",)}
     ),
-    "curve-train-loss-rises": Question(_RISE),
-    "curve-saturated": Question(_FLAT),
-    "curve-still-improving": Question(_FLAT, absent=True),
-    "curve-step-variance": Question({"trainspotter": ("eval_noise",)}),
-    "curve-worse-than-chance": Question({"runmedic": ("no_learning",)}),
-    "input-bound": Question({"runmedic": ("input_bound",)}),
+    "curve-train-loss-rises": PeerQuestion(_RISE),
+    "curve-saturated": PeerQuestion(_FLAT),
+    "curve-still-improving": PeerQuestion(_FLAT, absent=True),
+    "curve-step-variance": PeerQuestion({"trainspotter": ("eval_noise",)}),
+    "curve-worse-than-chance": PeerQuestion({"runmedic": ("no_learning",)}),
+    "input-bound": PeerQuestion({"runmedic": ("input_bound",)}),
 }
 
 WAYS: Mapping[str, Callable[[Sequence[bool]], bool]] = {
@@ -95,7 +95,7 @@ _MIN_POINTS = 5
 """Minimum points of a study's longest curve. Peers cannot read studies that hold only final values."""
 
 
-def missing() -> list[str]:
+def missing_peers() -> list[str]:
     return [name for name in NAMES if find_spec(name) is None]
 
 
@@ -106,10 +106,10 @@ def ask(study: Study, questions: Iterable[str]) -> dict[str, Answers]:
     order = study.ranked()
     order += [t for t in study.trials if t not in order]
     logs = [_log(study, trial) for trial in order]
-    not_installed = missing()
+    not_installed = missing_peers()
     return {
         rule: {
-            name: _ways(QUESTIONS[rule], checks, [_PEERS[name](log) for log in logs])
+            name: _combine_alarms(QUESTIONS[rule], checks, [_PEERS[name](log) for log in logs])
             for name, checks in QUESTIONS[rule].checks.items()
             if name not in not_installed
         }
@@ -117,7 +117,9 @@ def ask(study: Study, questions: Iterable[str]) -> dict[str, Answers]:
     }
 
 
-def _ways(question: Question, checks: Sequence[str], reports: Sequence[Sequence[Alarm]]) -> dict[str, bool]:
+def _combine_alarms(
+    question: PeerQuestion, checks: Sequence[str], reports: Sequence[Sequence[Alarm]]
+) -> dict[str, bool]:
     answers = {}
     for name, way in WAYS.items():
         for low, high in {(0.0, 1.0), question.phase}:
@@ -136,13 +138,13 @@ _Log: TypeAlias = tuple[tuple[str, tuple[int, ...], tuple[float, ...]], ...]
 def _log(study: Study, trial: Trial) -> _Log:
     """Return a trial's curves under plain names. An objective other than a loss is transformed so that lower is better."""
     curves = {
-        "train_loss": _first(study, trial, "train_loss", "train_eval_loss"),
-        "val_loss": _first(study, trial, "valid_loss"),
+        "train_loss": _first_curve(study, trial, "train_loss", "train_eval_loss"),
+        "val_loss": _first_curve(study, trial, "valid_loss"),
     }
     if not len(curves["val_loss"]):
-        curves["val_loss"] = _positive(study.cost_curve(trial))
+        curves["val_loss"] = _positive_cost(study.cost_curve(trial))
     if not len(curves["train_loss"]):
-        curves["train_loss"] = _positive(study.train_cost_curve(trial))
+        curves["train_loss"] = _positive_cost(study.train_cost_curve(trial))
     signals: Mapping[str, Signal] = {
         "lr": "learning_rate",
         "grad_norm": "grad_norm",
@@ -157,12 +159,12 @@ def _log(study: Study, trial: Trial) -> _Log:
     )
 
 
-def _first(study: Study, trial: Trial, *signals: Signal) -> Curve:
+def _first_curve(study: Study, trial: Trial, *signals: Signal) -> Curve:
     curves = [study.curve(trial, signal) for signal in signals]
     return next((c for c in curves if len(c)), curves[0])
 
 
-def _positive(cost: Curve) -> Curve:
+def _positive_cost(cost: Curve) -> Curve:
     """Replace a share to maximise, such as accuracy, by its complement, because peers compare ratios of positive losses."""
     finite = cost.finite.values
     if not len(finite) or finite.min() >= 0:
@@ -182,7 +184,7 @@ def _runmedic(log: _Log) -> tuple[Alarm, ...]:
         for step, value in zip(steps, values, strict=True):
             run.get(name).add(step, value)
     run.finalize()
-    return tuple(Alarm(f.check, _place(f.step, log)) for f in checks.run_checks(run, roles.detect(run)))
+    return tuple(Alarm(f.check, _position_of_step(f.step, log)) for f in checks.run_checks(run, roles.detect(run)))
 
 
 @lru_cache(maxsize=20_000)
@@ -194,7 +196,7 @@ def _trainspotter(log: _Log) -> tuple[Alarm, ...]:
         for step, value in zip(steps, values, strict=True):
             run.add_point(names.get(name, name), step, value)
     run.finalize()
-    return tuple(Alarm(f.detector, _place(f.step_start, log)) for f in detectors.run_all(run))
+    return tuple(Alarm(f.detector, _position_of_step(f.step_start, log)) for f in detectors.run_all(run))
 
 
 @lru_cache(maxsize=20_000)
@@ -207,7 +209,7 @@ def _losslint(log: _Log) -> tuple[Alarm, ...]:
         points = dict(zip(steps, values, strict=True))
         series[names.get(name, name)] = [points.get(step) for step in all_steps]
     findings = checks.run_all_checks(parsing.RunLog(steps=all_steps, series=series, source=Path("trial.csv")))
-    return tuple(Alarm(f.check, _place((f.details.get("steps") or [None])[0], log)) for f in findings)
+    return tuple(Alarm(f.check, _position_of_step((f.details.get("steps") or [None])[0], log)) for f in findings)
 
 
 _PEERS: Mapping[str, Callable[[_Log], tuple[Alarm, ...]]] = {
@@ -217,7 +219,7 @@ _PEERS: Mapping[str, Callable[[_Log], tuple[Alarm, ...]]] = {
 }
 
 
-def _place(step: float | None, log: _Log) -> float:
+def _position_of_step(step: float | None, log: _Log) -> float:
     """Return the position of a step in the training, 0 to 1."""
     last = max((steps[-1] for _, steps, _ in log), default=0)
     return math.nan if step is None or last <= 0 else float(np.clip(step / last, 0, 1))

@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from nulls import FAMILIES, Null
+from nulls import FAMILIES, NullFamily
 from scipy.stats import binomtest
 
 from advisor.engine.judge import judge
@@ -51,7 +51,7 @@ def promises() -> dict[str, float]:
     return {r.rule_id(): float(vars(r)["false_alarms"]) for r in load_rules() if "false_alarms" in type(r).model_fields}
 
 
-def count(family: Null, studies: int, only: Collection[str] = ()) -> list[Count]:
+def count_alarms(family: NullFamily, studies: int, only: Collection[str] = ()) -> list[Count]:
     """Count the false alarms of the family's rules. Every call returns the same counts."""
     rules = [r for r in load_rules() if r.rule_id() in family.wrong and (not only or r.rule_id() in only)]
     alarms: dict[str, int] = defaultdict(int)
@@ -63,17 +63,17 @@ def count(family: Null, studies: int, only: Collection[str] = ()) -> list[Count]
     return [Count(r.rule_id(), family.name, alarms[r.rule_id()], judged[r.rule_id()], studies) for r in rules]
 
 
-def together(counts: Sequence[Count]) -> Count:
+def sum_of_counts(counts: Sequence[Count]) -> Count:
     """Return the sum of one rule's counts over its families."""
     alarms, judged, studies = (sum(numbers) for numbers in zip(*(c[2:] for c in counts), strict=True))
     return Count(counts[0].rule, "all", alarms, judged, studies)
 
 
 def _job(family: int, studies: int, only: Collection[str]) -> list[Count]:
-    return count(FAMILIES[family], studies, only)
+    return count_alarms(FAMILIES[family], studies, only)
 
 
-def _answers(family: Null, rules: list[Rule], seed: int) -> Iterator[tuple[str, bool]]:
+def _answers(family: NullFamily, rules: list[Rule], seed: int) -> Iterator[tuple[str, bool]]:
     """Yield each rule that could judge the study of this seed, and whether it was wrong."""
     study, correct = family.make(np.random.default_rng([seed, *family.name.encode()]))
     for verdict in judge(study, rules):
@@ -83,11 +83,11 @@ def _answers(family: Null, rules: list[Rule], seed: int) -> Iterator[tuple[str, 
             yield verdict.rule, family.wrong[verdict.rule](verdict) and not correct.get(verdict.rule, False)
 
 
-def line(name: str, found: Count, promise: float) -> str:
-    low, high = binomtest(found.alarms, found.studies).proportion_ci(0.95)
-    mark = "  BROKEN?" if found.p(promise) <= _SIGNIFICANCE else ""
-    rate = f"{found.alarms / found.studies:6.1%} ({low:.1%} to {high:.1%})"
-    return f"{name:38} {found.family:32} {rate:>24} {found.judged:7,d} {promise:9.0%}{mark}"
+def line(name: str, counts: Count, promise: float) -> str:
+    low, high = binomtest(counts.alarms, counts.studies).proportion_ci(0.95)
+    mark = "  BROKEN?" if counts.p(promise) <= _SIGNIFICANCE else ""
+    rate = f"{counts.alarms / counts.studies:6.1%} ({low:.1%} to {high:.1%})"
+    return f"{name:38} {counts.family:32} {rate:>24} {counts.judged:7,d} {promise:9.0%}{mark}"
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def main() -> None:
         for i, found in enumerate(mine):
             print(line(rule if i == 0 else "", found, promise))
         if len(mine) > 1:
-            print(line("", together(mine), promise))
+            print(line("", sum_of_counts(mine), promise))
     untested = sorted(set(promised) - {c.rule for c in counts})
     if untested and not options.rules and not options.families:
         print(f"no family tests the promise of: {', '.join(untested)}")

@@ -99,7 +99,7 @@ def _bowl(random: np.random.Generator, d: int, low: float = 0.15, high: float = 
     return lambda u: np.asarray((weights * (u - best) ** 2).sum(1))
 
 
-def _rotated(random: np.random.Generator, d: int) -> Response:
+def _rotated_bowl(random: np.random.Generator, d: int) -> Response:
     bowl, angle = _bowl(random, d), float(random.uniform(-0.8, 0.8))
 
     def response(u: FloatArray) -> FloatArray:
@@ -133,7 +133,7 @@ def _two_valleys(random: np.random.Generator, d: int) -> Response:
 KINDS: dict[str, Callable[[np.random.Generator, int], Response]] = {
     "one valley": _bowl,
     "best beyond an end": lambda random, d: _bowl(random, d, -0.3, 1.3),
-    "hyperparameters interact": _rotated,
+    "hyperparameters interact": _rotated_bowl,
     "two valleys": _two_valleys,
     "failures beyond an edge": _cliff,
     "only a valley in a plateau": _plateau,
@@ -162,11 +162,17 @@ def from_table(table: str, seed: int) -> Case:
     places = np.array(list(np.ndindex(known.means.shape)))
     chosen = places[random.choice(len(places), int(random.choice([12, 24, 48])), replace=False)]
     costs = np.array([known.costs[tuple(p)][random.integers(known.costs.shape[-1])] for p in chosen])
-    return Case(_unit(known, chosen, axes), costs, _unit(known, places, axes), known.means.ravel(), known.noise)
+    return Case(
+        _unit_positions(known, chosen, axes),
+        costs,
+        _unit_positions(known, places, axes),
+        known.means.ravel(),
+        known.noise,
+    )
 
 
-def _unit(known: Grid, places: FloatArray, axes: list[int]) -> FloatArray:
-    last = np.array([known.means.shape[a] - 1 for a in axes])
+def _unit_positions(grid_table: Grid, places: FloatArray, axes: list[int]) -> FloatArray:
+    last = np.array([grid_table.means.shape[a] - 1 for a in axes])
     return np.asarray(places[:, axes] / last, dtype=np.float64)
 
 

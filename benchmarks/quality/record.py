@@ -141,17 +141,17 @@ def _facts(tags: Any) -> dict[str, str]:
     return {k.removeprefix(contract.TAG_PREFIX): v for k, v in sorted(facts.items())}
 
 
-def _rounded(values: FloatArray, bits: int) -> FloatArray:
+def _round_to_bits(values: FloatArray, bits: int) -> FloatArray:
     fraction, exponent = np.frexp(values)
     rounded: FloatArray = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)
     return rounded
 
 
-def _compact(table: pa.Table, tick_s: float) -> pa.Table:
+def _compact_table(table: pa.Table, tick_s: float) -> pa.Table:
     """Return the table of curves without insignificant digits."""
     values, times = (table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("value", "time_s"))
     timing = pc.is_in(table["metric"], pa.array(sorted(_TIMINGS))).to_numpy(zero_copy_only=False)
-    values = np.where(timing, _rounded(values, TIMING_BITS), _rounded(values, BITS))
+    values = np.where(timing, _round_to_bits(values, TIMING_BITS), _round_to_bits(values, BITS))
     for name, column in (("value", values), ("time_s", tick_s * np.round(times / tick_s))):
         table = table.set_column(table.column_names.index(name), name, pa.array(column.astype(np.float32)))
     return table
@@ -199,7 +199,7 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
 
 
 def write_tables(
-    folder: Path, known: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
+    folder: Path, names: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
 ) -> None:
     """Replace the studies of the same names in the folder's tables and drop unknown ones. tick_s: resolution of times."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,12 +208,12 @@ def write_tables(
         parts = [tables[i] for tables in recorded.values()]
         if path.exists():
             old = pq.read_table(path)
-            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in known if n not in recorded]))))
+            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in names if n not in recorded]))))
         merged = pa.concat_tables(parts, promote_options="permissive")
         merged = merged.sort_by(
             [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
         )
-        merged = _compact(merged, tick_s) if "value" in merged.column_names else merged
+        merged = _compact_table(merged, tick_s) if "value" in merged.column_names else merged
         pq.write_table(merged, path, compression="zstd", compression_level=19, **_encodings(merged.schema))
 
 

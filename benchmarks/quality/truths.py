@@ -165,8 +165,10 @@ def world(random: Random) -> World:
         first = costs + random.normal(0, noise, count)
         repeats = int(random.integers(2, 6))
         again = [(int(i), s) for i in np.argsort(first)[: int(random.integers(1, 4))] for s in range(1, repeats + 1)]
-        return _logged(random, response, training, at, which, costs, noise, [*runs, *again], first)
-    return _logged(random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count))
+        return _world_of_runs(random, response, training, at, which, costs, noise, [*runs, *again], first)
+    return _world_of_runs(
+        random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count)
+    )
 
 
 def _response(random: Random, names: tuple[str, ...], choices: int) -> Response:
@@ -203,12 +205,12 @@ def _training(random: Random) -> Training:
     )
 
 
-def _logged(
+def _world_of_runs(
     random: Random,
     response: Response,
     training: Training,
     at: FloatArray,
-    which: IntArray,
+    choices: IntArray,
     costs: FloatArray,
     seeds: float,
     runs: list[tuple[int, int]],
@@ -231,11 +233,11 @@ def _logged(
             fallen = costs_now - 2 * training.rise * np.clip(2 * share - 1, 0, None)
             metrics["train/loss"] = (steps, fallen + random.normal(0, jitter, len(share)))
         if len(response.offsets) > 1:
-            params["activation"] = CHOICES[int(which[i])]
+            params["activation"] = CHOICES[int(choices[i])]
         if at[i, 0] > response.edge:
             metrics = {m: (s, np.where(share > 0.2, np.nan, v)) for m, (s, v) in metrics.items()}
         run = store.log({**params, "seed": seed}, metrics)
-        settings[run] = (at[i], int(which[i]))
+        settings[run] = (at[i], int(choices[i]))
     declared = _spec(response) if random.uniform() < 0.5 else None
     study = assemble(store.experiment(), spec=declared, objective="val/loss", direction="minimize")
     return World(study, response, training, settings, seeds, random)
@@ -293,7 +295,7 @@ def _loses_nothing(world: World, finding: Finding) -> bool | None:
     )
 
 
-def _negligible(world: World, finding: Finding) -> bool | None:
+def _has_negligible_effect(world: World, finding: Finding) -> bool | None:
     """Return whether the hyperparameter has less than 15 % of the effect of the most important one."""
     if finding.subject not in world.response.names:
         return None
@@ -301,7 +303,7 @@ def _negligible(world: World, finding: Finding) -> bool | None:
     return bool(shares[world.response.names.index(finding.subject)] < 0.15 * shares.max())
 
 
-def _more_trials(world: World, finding: Finding) -> bool | None:
+def _more_trials_gain(world: World, finding: Finding) -> bool | None:
     """Return whether a new study with the advised number of trials usually finds a setting whose true cost is materially lower.
 
     The gain over the present best must exceed the standard deviation between seeds, because smaller gains look like luck.
@@ -322,19 +324,19 @@ def _more_trials(world: World, finding: Finding) -> bool | None:
     )
 
 
-def _unstable(world: World, finding: Finding) -> bool | None:
+def _stability_limits_rate(world: World, finding: Finding) -> bool | None:
     """Return whether a learning rate that now diverges would be the best if training were stable."""
     if world.response.names[0] != finding.subject:
         return None
     return bool(world.response.optimum[:, 0].max() > world.response.edge)
 
 
-def _longer(world: World, _finding: Finding) -> bool:
+def _longer_training_gains(world: World, _finding: Finding) -> bool:
     """Return whether training twice as long gains more than 1 % of the run's gain."""
     return world.training.end() - world.training.end(2) > 0.01 * world.training.gain
 
 
-def _shorter(world: World, finding: Finding) -> bool | None:
+def _shorter_training_suffices(world: World, finding: Finding) -> bool | None:
     """Return whether the shorter training loses less than 5 % of the run's gain."""
     steps = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "max_train_steps"]
     if not steps:
@@ -342,17 +344,17 @@ def _shorter(world: World, finding: Finding) -> bool | None:
     return world.training.end(steps[0] / STEPS) - world.training.end() < 0.05 * world.training.gain
 
 
-def _overfits(world: World, _finding: Finding) -> bool:
+def _training_overfits(world: World, _finding: Finding) -> bool:
     return world.training.rise > 0
 
 
-def _decays(world: World, _finding: Finding) -> bool:
+def _decay_gains(world: World, _finding: Finding) -> bool:
     """Return whether a linear decay with the same sum of learning rates gains more than 1 % of the run's gain."""
     decayed = replace(world.training, schedule="linear", pace=world.training.pace / 2)
     return decayed.end() < world.training.end() - 0.01 * world.training.gain
 
 
-def _no_lead(world: World, finding: Finding) -> bool | None:
+def _lead_vanishes(world: World, finding: Finding) -> bool | None:
     """Return whether a repetition with fresh seeds also shows no lead of the best setting."""
     if len(finding.trials) != 2 or finding.subject is not None:
         return None
@@ -363,7 +365,7 @@ def _no_lead(world: World, finding: Finding) -> bool | None:
     return bool(stats.ttest_ind(one, other, alternative="less").pvalue > 0.05)
 
 
-def _unfair(world: World, finding: Finding) -> bool | None:
+def _comparison_is_unfair(world: World, finding: Finding) -> bool | None:
     """Return whether the value's gap to the best halves if all ranges are extended by a quarter at both ends."""
     if finding.subject != "activation":
         return None
@@ -383,14 +385,14 @@ def _unfair(world: World, finding: Finding) -> bool | None:
 TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
     "space-boundary": _gains_beyond,
     "space-shrink": _loses_nothing,
-    "space-insensitive": _negligible,
-    "space-undersampled": _more_trials,
-    "stability-edge": _unstable,
-    "curve-still-improving": _longer,
-    "curve-saturated": _shorter,
-    "curve-overfitting": _overfits,
-    "schedule-constant": _decays,
-    "adopt": _no_lead,
-    "unfair-comparison": _unfair,
+    "space-insensitive": _has_negligible_effect,
+    "space-undersampled": _more_trials_gain,
+    "stability-edge": _stability_limits_rate,
+    "curve-still-improving": _longer_training_gains,
+    "curve-saturated": _shorter_training_suffices,
+    "curve-overfitting": _training_overfits,
+    "schedule-constant": _decay_gains,
+    "adopt": _lead_vanishes,
+    "unfair-comparison": _comparison_is_unfair,
 }
 """For each rule, the function that returns whether its advice is right; None if the world does not determine that."""

@@ -31,7 +31,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import sqlalchemy
-from chaos_faults import Disturbed, chaos, compiler
+from chaos_faults import DisturbedSystem, chaos, compiler
 from chaos_training import NO_PLACE
 from faults import _points, _recorded
 
@@ -96,7 +96,7 @@ def follow(lines: Iterator[str], outcomes: dict[int, Outcome]) -> None:
             outcomes[seed].printed[what][int(step)] = text
 
 
-def undisturbed(seeds: Sequence[int]) -> dict[int, Outcome]:
+def undisturbed_outcomes(seeds: Sequence[int]) -> dict[int, Outcome]:
     """Return the outcomes of trainings without hook and faults."""
     done = subprocess.run(
         [sys.executable, TRAINING, *map(str, seeds)],
@@ -113,14 +113,14 @@ def undisturbed(seeds: Sequence[int]) -> dict[int, Outcome]:
 # --- trainings and reports ------------------------------------------------------------------------------------------------------
 
 
-def environment(stage: Disturbed, group: str) -> dict[str, str]:
+def environment(stage: DisturbedSystem, group: str) -> dict[str, str]:
     """Return the variables of a process of this group."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("MLFLOW_")}
     own = {"ADVISOR_CACHE": str(stage.folder / "reports" / "cache"), "MLFLOW_DISABLE_TELEMETRY": "true"}
     return kept | own | stage.controls[group].environment
 
 
-def train(stage: Disturbed, outcome: Outcome, seconds: float) -> None:
+def train(stage: DisturbedSystem, outcome: Outcome, seconds: float) -> None:
     """Run a training, and start it again if the disk refuses its spool."""
     seed = outcome.seed
     while outcome.status in (None, NO_PLACE):
@@ -151,7 +151,7 @@ def train(stage: Disturbed, outcome: Outcome, seconds: float) -> None:
 
 
 @contextmanager
-def reporting(stage: Disturbed, twins: Twins, every_s: float, damage: Damage) -> Iterator[None]:
+def reporting(stage: DisturbedSystem, twins: Twins, every_s: float, damage: Damage) -> Iterator[None]:
     """Report on the trainings repeatedly, from a thread during the block."""
     over = threading.Event()
 
@@ -168,7 +168,7 @@ def reporting(stage: Disturbed, twins: Twins, every_s: float, damage: Damage) ->
         thread.join()
 
 
-def report(stage: Disturbed, twins: Twins, damage: Damage) -> str:
+def report(stage: DisturbedSystem, twins: Twins, damage: Damage) -> str:
     """Report on the trainings; return "right", "one line", "killed" or "wrong"."""
     out = stage.folder / "reports" / "report"
     words = [*ADVISOR, "analyze", "chaos", "--tracking-uri", stage.proxy.uri, "--out", str(out), "--quiet"]
@@ -210,7 +210,7 @@ def _error_of(report: dict[str, Any], truth: dict[int, Outcome]) -> str:
 # --- counts ---------------------------------------------------------------------------------------------------------------------
 
 
-def settle(stage: Disturbed) -> int:
+def deliver_rest(stage: DisturbedSystem) -> int:
     """Deliver the remaining spools; return the number that `advisor sync` delivered."""
     deadline = time.monotonic() + SETTLE_S
     while time.monotonic() < deadline and any(map(_is_at_work, _spools(stage))):
@@ -226,7 +226,7 @@ def settle(stage: Disturbed) -> int:
     return len(left)
 
 
-def _spools(stage: Disturbed) -> list[Path]:
+def _spools(stage: DisturbedSystem) -> list[Path]:
     return [path.parent for path in (stage.folder / "disk").glob("*/spool/*/run.json")]
 
 
@@ -242,7 +242,7 @@ def _is_at_work(folder: Path) -> bool:
     return held is None
 
 
-def count(stage: Disturbed, outcome: Outcome, truth: Outcome, damage: Damage) -> None:
+def count_damage(stage: DisturbedSystem, outcome: Outcome, truth: Outcome, damage: Damage) -> None:
     """Compare a training with the store and with its undisturbed twin."""
     name = f"training {outcome.seed}"
     parameters = outcome.printed["parameters"].items()
@@ -276,7 +276,7 @@ def _stored(value: str) -> str:
     return repr(math.copysign(sys.float_info.max, float(value))) if math.isinf(float(value)) else value
 
 
-def _count_printed(stage: Disturbed, outcome: Outcome, run_id: str, damage: Damage) -> None:
+def _count_printed(stage: DisturbedSystem, outcome: Outcome, run_id: str, damage: Damage) -> None:
     """Compare what a training printed with the curves at full resolution.
 
     A training with a `GradScaler` is compared only up to its first infinite loss, because the scaler skips that step, which the
@@ -326,13 +326,15 @@ def in_database(uri: str, name: str) -> list[tuple[str, dict[str, str], Counter[
 # --- all of it ------------------------------------------------------------------------------------------------------------------
 
 
-def once(folder: Path, minutes: float, trainings: int, seed: int) -> tuple[Damage, dict[int, Outcome], Counter[str]]:
+def run_once(
+    folder: Path, minutes: float, trainings: int, seed: int
+) -> tuple[Damage, dict[int, Outcome], Counter[str]]:
     """Train under random faults; return the damage, the trainings and the number of faults of each kind."""
     seeds = [1000 * seed + k for k in range(trainings)]
     twins: Twins = Future()
-    threading.Thread(target=lambda: twins.set_result(undisturbed(seeds))).start()
+    threading.Thread(target=lambda: twins.set_result(undisturbed_outcomes(seeds))).start()
     outcomes = {one: Outcome(one) for one in seeds}
-    damage, waiting, stage = Damage(), list(seeds), Disturbed(folder, seed)
+    damage, waiting, stage = Damage(), list(seeds), DisturbedSystem(folder, seed)
     seconds = 60 * minutes * min(AT_ONCE, trainings) / trainings - START_AND_END_S
     try:
         with chaos(stage), reporting(stage, twins, 12.0, damage):
@@ -347,9 +349,9 @@ def once(folder: Path, minutes: float, trainings: int, seed: int) -> tuple[Damag
                 worker.start()
             for worker in workers:
                 worker.join()
-        stage.counts["spools left for advisor sync"] = settle(stage)
+        stage.counts["spools left for advisor sync"] = deliver_rest(stage)
         for one in seeds:
-            count(stage, outcomes[one], twins.result()[one], damage)
+            count_damage(stage, outcomes[one], twins.result()[one], damage)
         damage.reports[f"{report(stage, twins, damage)} at the end"] += 1
     finally:
         stage.close()
@@ -367,7 +369,7 @@ def main() -> None:
         began = time.monotonic()
         folder = args.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        damage, outcomes, faults = once(folder.resolve(), args.minutes, args.trainings, args.seed)
+        damage, outcomes, faults = run_once(folder.resolve(), args.minutes, args.trainings, args.seed)
     if compiler() is None:
         print("no C compiler: disks and clocks did not fail")
     rows = {

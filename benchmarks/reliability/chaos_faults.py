@@ -27,7 +27,7 @@ def compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc")
 
 
-class Control:
+class FaultControl:
     """Controls the clock and the disk of a group of processes, which run with the variables in `environment`."""
 
     def __init__(self, folder: Path, name: str, *disk: Path) -> None:
@@ -47,7 +47,7 @@ class Control:
             file.write(struct.pack("3d", clock_s, disk, slow_s))
 
 
-class Disturbed:
+class DisturbedSystem:
     """The system that faults disturb: a server behind a proxy, and groups of processes."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -55,9 +55,9 @@ class Disturbed:
         for name in ("database", "artifacts", "trainings", "disk", "reports"):
             (folder / name).mkdir()
         self.controls = {
-            "server": Control(folder, "server", folder / "database", folder / "artifacts"),
-            "trainings": Control(folder, "trainings", folder / "disk"),
-            "reports": Control(folder, "reports", folder / "reports"),
+            "server": FaultControl(folder, "server", folder / "database", folder / "artifacts"),
+            "trainings": FaultControl(folder, "trainings", folder / "disk"),
+            "reports": FaultControl(folder, "reports", folder / "reports"),
         }
         self.database = f"sqlite:///{folder / 'database' / 'mlflow.db'}"
         self.server = TrackingServer(self.database, folder, environment=self.controls["server"].environment)
@@ -77,28 +77,28 @@ class Disturbed:
         self.server.kill()
 
 
-Fault = Callable[[Disturbed, random.Random], Iterator[None]]
+Fault = Callable[[DisturbedSystem, random.Random], Iterator[None]]
 
 
-def server_killed(stage: Disturbed, _chance: random.Random) -> Iterator[None]:
+def server_killed(stage: DisturbedSystem, _chance: random.Random) -> Iterator[None]:
     stage.server.kill()
     yield
     start(stage.server)
 
 
-def server_hangs(stage: Disturbed, _chance: random.Random) -> Iterator[None]:
+def server_hangs(stage: DisturbedSystem, _chance: random.Random) -> Iterator[None]:
     stage.server.signal(signal.SIGSTOP)
     yield
     stage.server.signal(signal.SIGCONT)
 
 
-def network_fails(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def network_fails(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     stage.proxy.share = chance.uniform(0.1, 1.0)
     yield
     stage.proxy.share = 0.0
 
 
-def disk_fails(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def disk_fails(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     control = stage.controls[chance.choice(list(stage.controls))]
     kind = chance.choice([FULL, READ_ONLY, WORKS])
     control.set(disk=kind, slow_s=chance.choice([0.02, 0.2]) if kind == WORKS else 0.0)
@@ -106,41 +106,41 @@ def disk_fails(stage: Disturbed, chance: random.Random) -> Iterator[None]:
     control.set()
 
 
-def clock_jumps(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def clock_jumps(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     control = stage.controls[chance.choice(list(stage.controls))]
     control.set(clock_s=chance.choice([-1, 1]) * 10 ** chance.uniform(0, 5))
     yield
     control.set()
 
 
-def shipper_killed(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def shipper_killed(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     for process in _some_shipper(stage, chance):
         process.kill()
         yield
 
 
-def shipper_stopped(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def shipper_stopped(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     for process in _some_shipper(stage, chance):
         process.suspend()
         yield
         process.resume()
 
 
-def trainer_killed(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def trainer_killed(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     for trainer in _some_trainer(stage, chance):
         stage.killed.add(trainer.pid)
         trainer.kill()
         yield
 
 
-def trainer_stopped(stage: Disturbed, chance: random.Random) -> Iterator[None]:
+def trainer_stopped(stage: DisturbedSystem, chance: random.Random) -> Iterator[None]:
     for trainer in _some_trainer(stage, chance):
         trainer.send_signal(signal.SIGSTOP)
         yield
         trainer.send_signal(signal.SIGCONT)
 
 
-def report_killed(stage: Disturbed, _chance: random.Random) -> Iterator[None]:
+def report_killed(stage: DisturbedSystem, _chance: random.Random) -> Iterator[None]:
     report = stage.report
     if report is not None:
         stage.killed.add(report.pid)
@@ -148,12 +148,12 @@ def report_killed(stage: Disturbed, _chance: random.Random) -> Iterator[None]:
         yield
 
 
-def _some_trainer(stage: Disturbed, chance: random.Random) -> list[subprocess.Popen[str]]:
+def _some_trainer(stage: DisturbedSystem, chance: random.Random) -> list[subprocess.Popen[str]]:
     running = [trainer for trainer in stage.trainers if trainer.poll() is None]
     return chance.sample(running, min(len(running), 1))
 
 
-def _some_shipper(stage: Disturbed, chance: random.Random) -> list[psutil.Process]:
+def _some_shipper(stage: DisturbedSystem, chance: random.Random) -> list[psutil.Process]:
     found = [process for trainer in list(stage.trainers) for process in shippers(trainer.pid)]
     return chance.sample(found, min(len(found), 1))
 
@@ -184,10 +184,10 @@ LANES: dict[str, dict[Fault, float]] = {
 
 
 @contextmanager
-def chaos(stage: Disturbed) -> Iterator[None]:
+def chaos(stage: DisturbedSystem) -> Iterator[None]:
     """Let faults happen until the end of the block."""
     over = threading.Event()
-    threads = [threading.Thread(target=_disturb, args=(stage, lane, over)) for lane in LANES]
+    threads = [threading.Thread(target=_cause_faults, args=(stage, lane, over)) for lane in LANES]
     for thread in threads:
         thread.start()
     try:
@@ -198,14 +198,14 @@ def chaos(stage: Disturbed) -> Iterator[None]:
             thread.join()
 
 
-def _disturb(stage: Disturbed, lane: str, over: threading.Event) -> None:
+def _cause_faults(stage: DisturbedSystem, lane: str, ended: threading.Event) -> None:
     chance = random.Random(f"{stage.seed} {lane}")
     weights = LANES[lane]
-    while not over.wait(chance.expovariate(1 / 2.0)):
+    while not ended.wait(chance.expovariate(1 / 2.0)):
         (fault,) = chance.choices(list(weights), list(weights.values()))
         steps = fault(stage, chance)
         with contextlib.suppress(StopIteration, psutil.NoSuchProcess):  # there is no process to disturb
             next(steps)
             stage.counts[fault.__name__.replace("_", " ")] += 1
-            over.wait(min(chance.expovariate(1 / 3.0), 15.0))
+            ended.wait(min(chance.expovariate(1 / 3.0), 15.0))
             next(steps)

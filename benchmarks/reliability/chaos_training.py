@@ -107,7 +107,7 @@ class Program:
         return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in self.model.parameters())).hexdigest()[:16]
 
 
-def forever(loader: Iterable[Any]) -> Iterable[Any]:
+def endless_batches(loader: Iterable[Any]) -> Iterable[Any]:
     """Yield batches of one epoch after another."""
     while True:
         yield from loader
@@ -116,7 +116,7 @@ def forever(loader: Iterable[Any]) -> Iterable[Any]:
 def train(program: Program, log: Any, pause_s: float, report: Callable[..., None]) -> None:
     """Train the program to its end. Raises RuntimeError if the program ends with a failure."""
     loader = program.loader if log is None else log.batches(program.loader)
-    batches = iter(forever(loader))
+    batches = iter(endless_batches(loader))
     for step in range(program.steps):
         if step == program.new_optimizer_at:
             program.optimizers = program.make_optimizers()
@@ -134,7 +134,7 @@ def train(program: Program, log: Any, pause_s: float, report: Callable[..., None
         time.sleep(pause_s)
 
 
-def hooked(program: Program, seed: int, args: argparse.Namespace) -> Any:
+def make_hook(program: Program, seed: int, args: argparse.Namespace) -> Any:
     """Return the hook on a program. Exits if the disk refuses the spool."""
     from fault_training import record
 
@@ -168,7 +168,7 @@ def run(seed: int, args: argparse.Namespace) -> None:
     """Make one training."""
     print("training", seed, 0, flush=True)
     program = Program(seed)
-    log = hooked(program, seed, args) if args.uri else None
+    log = make_hook(program, seed, args) if args.uri else None
     error: BaseException | None = None
     try:
         train(program, log, args.seconds / program.steps, lambda *words: print(*words, flush=True))

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from versions import checks
 from versions.checks import outcome
-from versions.places import Failed, Place, build, install, served, versions
+from versions.places import CheckFailed, Place, build, install, tracking_server, versions
 
 CHECKOUT = Path(__file__).parents[2]
 PYTHON, MLFLOW, TORCH = "3.11", "3.17.2", "2.13.0"
@@ -108,14 +108,14 @@ def main() -> None:
     print(table([Result(**json.loads(file.read_text())) for c in chosen if (file := keep / f"{c.name}.json").exists()]))
 
 
-def run_all(left: Sequence[Cell], keep: Path) -> None:
+def run_all(remaining: Sequence[Cell], keep: Path) -> None:
     """Run cells and write each result."""
-    if not left:
+    if not remaining:
         return
     keep.mkdir(parents=True, exist_ok=True)
     wheel = build(CHECKOUT, keep / "wheel")
     newest = cache(lambda: prepare(Cell("newest"), wheel, keep))
-    for cell in left:
+    for cell in remaining:
         started = time.monotonic()
         result = run(cell, wheel, keep, newest)
         result.seconds, result.date = round(time.monotonic() - started), time.strftime("%Y-%m-%d")
@@ -144,14 +144,14 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
     result = Result(cell.name, versions={"python": cell.python, "mlflow": cell.mlflow, "torch": cell.torch})
     try:
         place = prepare(cell, wheel, keep)
-    except Failed as reason:
+    except CheckFailed as reason:
         result.checks["installs"] = str(reason)
         return result
     shutil.rmtree(place.folder, ignore_errors=True)
     result.versions = versions(place, NOTED)
     try:
         _check(cell, place, newest, result)
-    except Failed as reason:
+    except CheckFailed as reason:
         result.checks["the newest MLflow beside it installs"] = str(reason)
     shutil.rmtree(place.bin.parent)
     return result
@@ -204,13 +204,13 @@ def _serve(place: Place, newest: Place, result: Result) -> None:
     """Use a tracking server of the cell's MLflow, from its own environment and from that of the newest MLflow."""
     store = place.folder / "served.db"
     try:
-        with served(place, store) as address:
+        with tracking_server(place, store) as address:
             there, beside = place.at(address), Place(newest.bin, place.folder / "newest", address)
             result.checks["hook through its server"] = outcome(lambda: checks.train(there, store))
             result.checks["analysis through its server"] = outcome(lambda: checks.analyze_both_ways(there, store))
             result.checks["newest hook, its server"] = outcome(lambda: checks.train(beside, store, "newest"))
             result.checks["newest analysis, its server"] = outcome(lambda: checks.analyze(beside, "newest"))
-    except Failed as reason:
+    except CheckFailed as reason:
         result.checks["its server"] = str(reason)
     newer = newest.folder / "newer.db"
 

@@ -104,7 +104,7 @@ class Stage:
 # --- faults ---------------------------------------------------------------------------------------------------------------------
 
 
-def nothing(stage: Stage) -> Training:
+def no_fault(stage: Stage) -> Training:
     return stage.train("nothing")
 
 
@@ -192,7 +192,7 @@ def server_disk_full(stage: Stage) -> Training:
 
 
 FAULTS: dict[str, Callable[[Stage], Training]] = {
-    "none": nothing,
+    "none": no_fault,
     "server down at start": server_late,
     "server killed -9, restarted": server_killed,
     "server hangs (SIGSTOP)": server_hangs,
@@ -230,7 +230,7 @@ class Result:
         return self.logged == self.found and self.recorded == self.in_sidecar
 
 
-def settle(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
+def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
     """Wait for the delivery and count the points."""
     training.process.wait()
     begun = time.monotonic()
@@ -306,7 +306,7 @@ def _rows(artifacts: Path, run_id: str) -> int:
 
 
 @contextmanager
-def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
+def running_stage(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
     """Run a tracking server with its own database until the end of the block."""
     with ExitStack() as stack:
         postgres = Postgres() if backend == "postgresql" else None
@@ -357,13 +357,13 @@ def main() -> None:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             mounted = stack.enter_context(small_disk(folder / "database", 64))
-            stage = stack.enter_context(staged(backend, folder, args.steps))
+            stage = stack.enter_context(running_stage(backend, folder, args.steps))
             for fault in args.only:
                 if fault.startswith("database") and stage.postgres is None:
                     continue
                 if fault.startswith("server's disk") and (stage.postgres is not None or not mounted):
                     continue
-                show(backend, fault, settle(stage, FAULTS[fault](stage)))
+                show(backend, fault, wait_for_delivery(stage, FAULTS[fault](stage)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ Words = tuple[Sequence[str], Mapping[str, str]]
 VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.launch")
 
 
-class Killed:
+class KilledCommand:
     """A folder with a store, folders for temporary files and state, and a copy of an empty store."""
 
     def __init__(self, folder: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from kill_base import Killed, Words, files_below
+from kill_base import KilledCommand, Words, files_below
 from kills import Victim
 
 STUDY = """
@@ -44,7 +44,7 @@ with Path("ended").open("a") as file:
 """
 
 
-class Run(Killed):
+class Run(KilledCommand):
     """`advisor run` with four trials, two at a time."""
 
     def __init__(self, folder: Path, port: int) -> None:
@@ -119,7 +119,7 @@ class _Logs(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Victim]:
+def serve_logging(folder: Path) -> Iterator[Victim]:
     """Yield `Run` while the logging server of its trainings runs."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Logs) as server:
         server.daemon_threads = True

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from fault_servers import TrackingServer
-from kill_base import Killed, Words, files_below, write_source
-from kill_run import running
+from kill_base import KilledCommand, Words, files_below, write_source
+from kill_run import serve_logging
 from kills import Victim
 
 from advisor.contract import TAG_SIDECAR
@@ -23,7 +23,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE
 # --- import ---------------------------------------------------------------------------------------------------------------------
 
 
-class Import(Killed):
+class Import(KilledCommand):
     """`advisor import` into a SQLite store."""
 
     def __init__(self, folder: Path, points: int = 1_000) -> None:
@@ -66,7 +66,7 @@ class ImportToServer(Import):
 # --- analyze --------------------------------------------------------------------------------------------------------------------
 
 
-class Analyze(Killed):
+class Analyze(KilledCommand):
     """`advisor analyze` of a study that already has a report on fewer trials."""
 
     def __init__(self, folder: Path, points: int = 300) -> None:
@@ -125,7 +125,7 @@ class Analyze(Killed):
 # --- sync -----------------------------------------------------------------------------------------------------------------------
 
 
-class Sync(Killed):
+class Sync(KilledCommand):
     """`advisor sync` of two trainings that could not reach their store."""
 
     def __init__(self, folder: Path, steps: int = 800) -> None:
@@ -206,14 +206,14 @@ def importing(folder: Path) -> Iterator[Victim]:
 
 
 @contextmanager
-def of(make: Callable[[Path], Victim], folder: Path) -> Iterator[Victim]:
+def make_victim(make: Callable[[Path], Victim], folder: Path) -> Iterator[Victim]:
     yield make(folder)
 
 
 VICTIMS: dict[str, Callable[[Path], AbstractContextManager[Victim]]] = {
-    "analyze": partial(of, Analyze),
-    "import (database)": partial(of, Import),
+    "analyze": partial(make_victim, Analyze),
+    "import (database)": partial(make_victim, Import),
     "import (tracking server)": importing,
-    "sync": partial(of, Sync),
-    "run": running,
+    "sync": partial(make_victim, Sync),
+    "run": serve_logging,
 }

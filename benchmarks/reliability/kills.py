@@ -135,8 +135,8 @@ class Stage:
         return process.exitcode, time.monotonic() - began, int(count.value)
 
 
-def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until: float = math.inf) -> Damage:
-    """Kill a command `kills` times, or until the monotonic clock shows `until`, and repeat it after each kill."""
+def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, deadline: float = math.inf) -> Damage:
+    """Kill a command `kills` times, or until the monotonic clock shows `deadline`, and repeat it after each kill."""
     damage = Damage()
     victim.renew()
     stage.whole(victim)  # fill caches
@@ -144,7 +144,7 @@ def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until:
     status, seconds, operations = stage.whole(victim)
     assert status == 0, stage.log.read_text()
     wanted, ordinary = victim.result(), victim.files()
-    while damage.kills < kills and time.monotonic() < until:
+    while damage.kills < kills and time.monotonic() < deadline:
         victim.renew()
         by_time = damage.kills % 2 == 0
         if not _kill_once(victim, seconds if by_time else 0.0, operations, chance, stage):
@@ -198,7 +198,7 @@ def main() -> None:
     columns = ("kills", "half-written", "lost", "doubled", "leftovers", "failed")
     print(f"{'command':28}" + "".join(f"{name:>14}" for name in columns))
     for name in args.only:
-        damage = once(name, VICTIMS[name], args.kills, args.seed, args.minutes)
+        damage = kill_command(name, VICTIMS[name], args.kills, args.seed, args.minutes)
         numbers = (damage.kills, damage.half, damage.lost, damage.doubled, damage.leftovers, damage.failed)
         print(f"{name:28}" + "".join(f"{number:>14}" for number in numbers), flush=True)
         for line in dict.fromkeys(damage.messages):
@@ -208,7 +208,7 @@ def main() -> None:
 Make = Callable[[Path], contextlib.AbstractContextManager[Victim]]
 
 
-def once(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Damage:
+def kill_command(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Damage:
     """Kill one command in a new temporary folder."""
     with tempfile.TemporaryDirectory(prefix="advisor-kills-") as folder:
         stage = Stage(Path(folder))

@@ -76,7 +76,7 @@ def main() -> None:
         synthetic = study(trials, points, names)
         _reset_peak()
         before = _memory("VmRSS")
-        seconds, verdicts = clock(synthetic, options.rules)
+        seconds, verdicts = time_rules(synthetic, options.rules)
         peak = _memory("VmHWM") - before
         logged = sum(b.steps.nbytes + b.values.nbytes + b.times.nbytes for b in synthetic.metrics.values()) / 2**20
         print(
@@ -91,7 +91,7 @@ def main() -> None:
         print(f"{rule:38}" + "".join(f" {seconds[rule]:14.3f}" for _, seconds, _ in tables) + f"  {first[2][rule]}")
 
 
-def clock(study: Study, only: list[str] | None = None) -> tuple[dict[str, float], dict[str, str]]:
+def time_rules(study: Study, only: list[str] | None = None) -> tuple[dict[str, float], dict[str, str]]:
     """Return the processor seconds and the verdict of each rule, in the order of the engine."""
     seconds, verdicts = {}, {}
     for rule in load_rules():

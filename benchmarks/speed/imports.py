@@ -45,15 +45,15 @@ def main() -> None:
     print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {times} processes each\n")
     print(f"{'what':52} {'wall ms':>8} {'cpu ms':>8} {'goal':>6}")
     for first, then, goal in CASES:
-        rows = [_time(first, then) for _ in range(times)]
+        rows = [_time_statements(first, then) for _ in range(times)]
         if first != "pass":
             _show(first, [row[:2] for row in rows], None)
         _show(then, [row[2:] for row in rows], goal)
 
 
-def _time(first: str, then: str) -> list[float]:
+def _time_statements(first: str, timed_statement: str) -> list[float]:
     """Return wall and processor milliseconds of the first statement, then of the timed one."""
-    code = _TIMED.format(first=first, then=then)
+    code = _TIMED.format(first=first, then=timed_statement)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [float(word) for line in ended.stderr.splitlines()[-2:] for word in line.split()]
 

@@ -82,7 +82,7 @@ def _our_hook(
         _open_loggers.discard(log)  # otherwise the next logger on this model closes this one
         if not takes_norm:
             log._capture._norms._measure = None
-        batches = iter(log.batches(_endless()))
+        batches = iter(log.batches(_endless_batches()))
 
         def step() -> None:
             next(batches)
@@ -102,7 +102,7 @@ def _our_hook(
         contestant.enter(optimizer)
 
 
-def _endless() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _endless_batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     batch = torch.zeros(64, 1), torch.zeros(64)
     while True:
         yield batch

@@ -43,7 +43,7 @@ def main() -> None:
         for turn in range(options.rounds):
             for way, more in ways.items():
                 durations[way][turn] = _analyze(folder, folder / way, options.jobs, more)
-        same = _contents(folder / "processes") == _contents(folder / "ray")
+        same = _file_contents(folder / "processes") == _file_contents(folder / "ray")
     print(f"{'':10} {'median s':>9} {'min s':>8} {'max s':>8}")
     for way, seconds in durations.items():
         print(f"{way:10} {median(seconds):9.1f} {min(seconds):8.1f} {max(seconds):8.1f}")
@@ -64,17 +64,28 @@ def _cluster(processors: int) -> Iterator[str]:
         cluster.shutdown()
 
 
-def _analyze(folder: Path, out: Path, jobs: int, more: Sequence[str]) -> float:
+def _analyze(folder: Path, out: Path, jobs: int, extra_arguments: Sequence[str]) -> float:
     """Return the seconds of the command."""
     store = f"sqlite:///{folder / 'many.db'}"
-    words = ["survey", "study *", "--tracking-uri", store, "--out", str(out), "--jobs", str(jobs), "-q", *more]
+    words = [
+        "survey",
+        "study *",
+        "--tracking-uri",
+        store,
+        "--out",
+        str(out),
+        "--jobs",
+        str(jobs),
+        "-q",
+        *extra_arguments,
+    ]
     began = time.perf_counter()
     command = [sys.executable, "-c", "from advisor.cli import main; main()", *words]
     subprocess.run(command, check=True, env={**os.environ, "ADVISOR_CACHE": "off"})
     return time.perf_counter() - began
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
+def _file_contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 

@@ -82,9 +82,9 @@ def measure(name: str, device: torch.device, pairs: int, block_s: float, others:
             show(logger, both)
 
 
-def show(name: str, both: list[tuple[float, float]]) -> None:
-    base = statistics.median(before for before, _ in both)
-    low, middle, high = statistics.quantiles((after - before for before, after in both), n=4)
+def show(name: str, pairs: list[tuple[float, float]]) -> None:
+    base = statistics.median(before for before, _ in pairs)
+    low, middle, high = statistics.quantiles((after - before for before, after in pairs), n=4)
     print(
         f"{name:<34}{base:>9,.0f} µs{middle:>10,.1f} µs{middle / base:>10.2%}    {low:,.1f} .. {high:,.1f}", flush=True
     )

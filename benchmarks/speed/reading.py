@@ -49,17 +49,17 @@ def main() -> None:
     os.environ[cache.FOLDER_VARIABLE] = "off"
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
-        seconds, _ = timed(lambda: fill(uri, size.runs, size.metrics, size.points))
+        seconds, _ = seconds_of(lambda: write_curves(uri, size.runs, size.metrics, size.points))
         rows = size.runs * size.metrics * size.points
         print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
         print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
         print(f"{'way':42} {'s':>9} {'times SQL':>10}")
-        base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
+        base, ours = seconds_of(lambda: read_experiment("all", tracking_uri=uri))
         assert sum(len(p.steps) for p in ours.points.values()) == rows
         show("advisor, SQLite by SQL", base, base)
         compare_with_select(uri)
         sample = min(SAMPLE_RUNS, size.runs)
-        seconds, _ = timed(lambda: plain_loop(uri, sample))
+        seconds, _ = seconds_of(lambda: plain_loop(uri, sample))
         show(f"MLflow's client, SQLite ({sample} runs, scaled)", seconds * size.runs / sample, base)
         databases(folder, size.runs, rows, base)
         if importlib.util.find_spec("flask") is None:
@@ -68,9 +68,9 @@ def main() -> None:
             with server(uri) as address:
                 one_of = max(1, size.runs // SAMPLE_RUNS)
                 names = "tags.part = '0'"
-                seconds, read = timed(lambda: read_experiment("all", tracking_uri=address, filter=names))
+                seconds, read = seconds_of(lambda: read_experiment("all", tracking_uri=address, filter=names))
                 show(f"advisor, server ({len(read.runs)} runs, scaled)", seconds * size.runs / len(read.runs), base)
-                seconds, _ = timed(lambda: plain_loop(address, sample))
+                seconds, _ = seconds_of(lambda: plain_loop(address, sample))
                 show(f"MLflow's client, server ({sample} runs, scaled)", seconds * size.runs / sample, base)
                 assert len(read.runs) == -(-size.runs // one_of)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
@@ -85,10 +85,10 @@ def databases(folder: str, runs: int, rows: int, base: float) -> None:
             print(f"{name}: not measured, it needs {reason}")
             continue
         with served(f"{folder}/mlflow.db") as database:
-            seconds, ours = timed(partial(read_experiment, "all", tracking_uri=database))
+            seconds, ours = seconds_of(partial(read_experiment, "all", tracking_uri=database))
             assert sum(len(p.steps) for p in ours.points.values()) == rows
             show(f"advisor, {name} by SQL", seconds, base)
-            slow, _ = timed(partial(plain_loop, database, sample))
+            slow, _ = seconds_of(partial(plain_loop, database, sample))
             show(f"MLflow's client, {name} ({sample} runs, scaled)", slow * runs / sample, base)
             print(f"{'':42} {slow * runs / sample / seconds:.0f} times ours")
             if name == "PostgreSQL":
@@ -100,7 +100,7 @@ def show(way: str, seconds: float, base: float) -> None:
     print(f"{way:42} {seconds:9.1f} {seconds / base:10.1f}")
 
 
-def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+def seconds_of(what: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = what()
     return time.perf_counter() - start, result
@@ -144,13 +144,13 @@ def compare_with_copy(uri: str) -> tuple[tuple[float, float], float]:
     with psycopg.connect(uri.replace("+psycopg2", "")) as connection:
         copy = "COPY (SELECT run_uuid, key, step, value, timestamp FROM metrics) TO '/dev/null' (FORMAT BINARY)"
         for _ in range(3):
-            ours, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
-            rows.append((ours, timed(lambda: connection.execute(copy))[0]))
+            ours, _ = seconds_of(lambda: read_experiment("all", tracking_uri=uri))
+            rows.append((ours, seconds_of(lambda: connection.execute(copy))[0]))
     ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
     return (ours, bare), statistics.median(a / b for a, b in rows)
 
 
-def fill(uri: str, runs: int, metrics: int, points: int) -> None:
+def write_curves(uri: str, runs: int, metrics: int, points: int) -> None:
     """Write noisy curves, which are the same at every call."""
     noise = np.random.default_rng(0)
     steps = np.arange(points, dtype=np.int64)
@@ -187,7 +187,9 @@ def plain_loop(uri: str, runs: int) -> int:
 
 
 @contextmanager
-def filled(database: Postgres | MariaDB, fill: Callable[[sqlite3.Connection, str], None], path: str) -> Iterator[str]:
+def database_with_copy(
+    database: Postgres | MariaDB, fill: Callable[[sqlite3.Connection, str], None], path: str
+) -> Iterator[str]:
     """Copy the SQLite file at `path` to a new database server and yield the server's tracking URI."""
     try:
         with quiet_mlflow():
@@ -201,13 +203,13 @@ def filled(database: Postgres | MariaDB, fill: Callable[[sqlite3.Connection, str
         database.remove()
 
 
-def fill_postgresql(old: sqlite3.Connection, uri: str) -> None:
+def fill_postgresql(sqlite_store: sqlite3.Connection, uri: str) -> None:
     import psycopg
 
     with psycopg.connect(uri.replace("+psycopg2", "")) as new:
         new.execute("DELETE FROM experiments")
         for table in TABLES:
-            rows = old.execute(f"SELECT * FROM {table}")
+            rows = sqlite_store.execute(f"SELECT * FROM {table}")
             names = [column[0] for column in rows.description]
             flags = [i for i, name in enumerate(names) if name == "is_nan"]
             with new.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
@@ -218,7 +220,7 @@ def fill_postgresql(old: sqlite3.Connection, uri: str) -> None:
         new.execute("ANALYZE")
 
 
-def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
+def fill_mariadb(sqlite_store: sqlite3.Connection, uri: str) -> None:
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
@@ -226,7 +228,7 @@ def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
         new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
         new.exec_driver_sql("DELETE FROM experiments")
         for table in TABLES:
-            rows = old.execute(f"SELECT * FROM {table}")
+            rows = sqlite_store.execute(f"SELECT * FROM {table}")
             names = ", ".join(f"`{column[0]}`" for column in rows.description)
             places = ", ".join(["%s"] * len(rows.description))
             while batch := rows.fetchmany(20_000):
@@ -235,7 +237,7 @@ def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
         new.exec_driver_sql(f"ANALYZE TABLE {', '.join(TABLES)}").close()
 
 
-def lacks(server: object, programs: str, driver: str, extra: str) -> str:
+def missing_software(server: object, programs: str, driver: str, extra: str) -> str:
     """Return the software that is missing to measure a database; empty if all is installed."""
     installed = server is not None and importlib.util.find_spec(driver) is not None
     return "" if installed else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
@@ -244,13 +246,13 @@ def lacks(server: object, programs: str, driver: str, extra: str) -> str:
 SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextManager[str]]], ...] = (
     (
         "PostgreSQL",
-        lambda: lacks(Postgres.binaries(), "initdb", "psycopg", "postgres"),
-        lambda path: filled(Postgres(), fill_postgresql, path),
+        lambda: missing_software(Postgres.binaries(), "initdb", "psycopg", "postgres"),
+        lambda path: database_with_copy(Postgres(), fill_postgresql, path),
     ),
     (
         "MariaDB",
-        lambda: lacks(MariaDB.server(), "mariadbd", "pymysql", "mysql"),
-        lambda path: filled(MariaDB(), fill_mariadb, path),
+        lambda: missing_software(MariaDB.server(), "mariadbd", "pymysql", "mysql"),
+        lambda path: database_with_copy(MariaDB(), fill_mariadb, path),
     ),
 )
 

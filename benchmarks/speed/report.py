@@ -55,13 +55,13 @@ def main() -> None:
     )
     for trials in options.trials:
         began = time.perf_counter()
-        report = _analysed(trials)
+        report = _analyze(trials)
         analysed = time.perf_counter() - began
-        page, drawn = _drawn(report)
+        page, drawn = _draw(report)
         path = folder / f"{trials}.html"
         path.write_text(page, encoding="utf-8")
         size = len(page.encode())
-        elements, settled, opened = _settled(browser, path) if browser else (0, float("nan"), float("nan"))
+        elements, settled, opened = _paint_seconds(browser, path) if browser else (0, float("nan"), float("nan"))
         most, latest = BUDGETS.get(trials, (size, settled))
         over = "  over budget" if size > most or settled > latest else ""
         print(
@@ -69,14 +69,14 @@ def main() -> None:
         )
 
 
-def _analysed(trials: int) -> Report:
+def _analyze(trials: int) -> Report:
     synthetic, rules = study(trials, 500), load_rules()
     verdicts = judge(synthetic, rules)
     following = plan(synthetic, verdicts)
     return build_report(synthetic, verdicts, following.specs, following.deferred, rules=rules)
 
 
-def _drawn(report: Report) -> tuple[str, float]:
+def _draw(report: Report) -> tuple[str, float]:
     began = time.perf_counter()
     page = report.to_html()
     return page, time.perf_counter() - began
@@ -93,7 +93,7 @@ def _browser() -> Any:
     return sync_playwright().start().chromium.launch(executable_path=chromium, args=["--no-sandbox"])
 
 
-def _settled(browser: Any, path: Path) -> tuple[int, float, float]:
+def _paint_seconds(browser: Any, path: Path) -> tuple[int, float, float]:
     """Return (elements, seconds until painted, seconds from opening all details until painted)."""
     times, opened, elements = [], [], 0
     for _ in range(LOADS):

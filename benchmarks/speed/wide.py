@@ -56,12 +56,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "wide.db"
             subprocess.run([sys.executable, __file__, "--write", shape, str(path)], check=True)
-            print(f"{shape:24} {_analyzed(path, options.limit)}", flush=True)
+            print(f"{shape:24} {_measure_analysis(path, options.limit)}", flush=True)
             if options.rules:
                 subprocess.run([sys.executable, __file__, "--time", str(path)], check=False)
 
 
-def _analyzed(path: Path, limit: float | None) -> str:
+def _measure_analysis(path: Path, limit: float | None) -> str:
     """Analyze the store in a separate process and return the columns of the table."""
 
     size = int((limit or 0) * 1e9)
@@ -79,14 +79,14 @@ def _analyzed(path: Path, limit: float | None) -> str:
         )
         _, status, used = os.wait4(process.pid, 0)
     last = (out.read_text(errors="replace").strip().splitlines() or [""])[-1]
-    broken = _broken(path.with_suffix(".report") / "findings.json")
+    broken = _broken_rules(path.with_suffix(".report") / "findings.json")
     result = "ok" if status == 0 else f"exit {os.waitstatus_to_exitcode(status)}: {last[:100]}"
     seconds = time.perf_counter() - began
     peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
     return f"{seconds:7.1f} {used.ru_utime + used.ru_stime:7.1f} {peak:8,.0f}  {result}{broken}"
 
 
-def _broken(report: Path) -> str:
+def _broken_rules(report: Path) -> str:
     """Return the rules that the report names as broken, as text."""
     if not report.exists():
         return ""
@@ -96,14 +96,14 @@ def _broken(report: Path) -> str:
 
 def _time_rules(path: Path) -> None:
     """Print the processor seconds of the slowest rules."""
-    from engine import clock
+    from engine import time_rules
 
     from advisor.tracking import read_study
 
     began = time.process_time()
     study = read_study("study", tracking_uri=f"sqlite:///{path}")
     print(f"    {time.process_time() - began:7.2f} s  reading")
-    seconds, verdicts = clock(study)
+    seconds, verdicts = time_rules(study)
     for rule in sorted(seconds, key=lambda r: -seconds[r])[:SHOWN_RULES]:
         print(f"    {seconds[rule]:7.2f} s  {rule}: {verdicts[rule][:90]}", flush=True)
 
@@ -118,7 +118,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
         raise SystemExit(f"{shape!r} is not a shape such as {SHAPES[0]!r}")
     runs, count, kind = match.groups()
     random = np.random.default_rng(seed)
-    columns = [_column(random, int(runs), kind, i) for i in range(int(count))]
+    columns = [_column_of_values(random, int(runs), kind, i) for i in range(int(count))]
     effects = sum(w * z for w, (z, _) in zip((1.0, 0.5, 0.3), columns, strict=False)) + 0.1 * random.normal(
         size=int(runs)
     )
@@ -153,7 +153,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
             connection.execute(_INSERT.format("latest_metrics"), points[4 if crashed else -1])
 
 
-def _column(random: np.random.Generator, runs: int, kind: str, index: int) -> tuple[np.ndarray, list[str]]:
+def _column_of_values(random: np.random.Generator, runs: int, kind: str, index: int) -> tuple[np.ndarray, list[str]]:
     """Return (standardised values, logged texts) of one hyperparameter, shape (runs,)."""
     kind = ("numbers", "choices", "flags", "whole")[index % 4] if kind == "mixed" else kind
     if kind == "numbers":

@@ -25,10 +25,10 @@ class Collector:
     def hand_over(self, chunk: PendingChunk) -> None:
         self.chunks.append(chunk)
 
-    def noticed(self, tag: str, value: str) -> None:
+    def on_fact(self, tag: str, value: str) -> None:
         self.tags[tag] = value
 
-    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         self.warnings.append(f"optimizer {k} was replaced by {type(optimizer).__name__}")
 
     def warn(self, key: str, message: str) -> None:

@@ -16,19 +16,22 @@ def test_a_map_rises_and_never_is_certain():
     random = np.random.default_rng(0)
     stated = random.uniform(0.5, 1, 400)
     answers = [(float(s), bool(random.uniform() < s**3)) for s in stated]
-    knots = calibration.fit("mine", answers)
+    knots = calibration.fit_map("mine", answers)
     assert len(knots) > 3
     assert all(a.right <= b.right for a, b in pairwise(knots))
     assert calibration.corrected(0.7, tuple(knots)) == pytest.approx(0.7**3, abs=0.15)
-    (certain, *_), few = calibration.fit("mine", [(1.0, True)] * 40), calibration.fit("mine", [(1.0, True)] * 10)
+    (certain, *_), few = (
+        calibration.fit_map("mine", [(1.0, True)] * 40),
+        calibration.fit_map("mine", [(1.0, True)] * 10),
+    )
     assert 0.9 < certain.right < 1
     assert few == []
 
 
 def test_worlds_are_random_but_reproducible():
     names = frozenset({"space-boundary", "space-undersampled", "adopt"})
-    assert calibration.ask(3, names) == calibration.ask(3, names)
-    assert not calibration.ask(3, frozenset())
+    assert calibration.findings_of_world(3, names) == calibration.findings_of_world(3, names)
+    assert not calibration.findings_of_world(3, frozenset())
     assert {r.rule_id() for r in load_rules()} >= truths.TRUTHS.keys()
 
 

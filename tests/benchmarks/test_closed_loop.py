@@ -57,7 +57,7 @@ def test_what_was_run_is_not_run_again(some, found, folder, monkeypatch):
 
 
 def test_the_table(some, found):
-    text = table.text(found, {t.name: t.floor for t in some}, losses=True)
+    text = table.table_text(found, {t.name: t.floor for t in some}, losses=True)
     assert "| task | this loop | random |" in text
     assert "| mlp, rates too low | 0 (0 to 0) |" in text
     assert "| random | " in text
@@ -67,7 +67,7 @@ def test_one_round_trains_the_next_study_whole_and_counts_only_its_predictions(s
     result = closed_loop.run(some[0], ROUND, 3)
     assert result.trials == 24
     judged = replace(result, predictions=((0.9, True), (0.6, False)))
-    text = table.text([judged], {some[0].name: some[0].floor})
+    text = table.table_text([judged], {some[0].name: some[0].floor})
     assert text.startswith("### Predictions of one study for the next one")
     assert "Brier score 0.185, 2 predictions." in text
 

@@ -9,7 +9,7 @@ import compatibility
 import pytest
 from compatibility import Cell, Result, cells, table
 from versions.checks import run_tests
-from versions.places import Failed, Place
+from versions.places import CheckFailed, Place
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 EXTRAS = ("torch", "lightning", "transformers", "importers", "ray", "ui")
@@ -35,16 +35,16 @@ def test_a_cell_with_tests_says_how_many_ran(tmp_path):
     )
     here = Place(Path(sys.executable).parent, tmp_path / "work")
     assert run_tests(here, tmp_path, ["test_some.py", "-k", "not bad"]) == "1 passed, 1 skipped, 1 deselected"
-    with pytest.raises(Failed, match=r"test_bad - .*one is two; 1 failed, 1 passed, 1 skipped"):
+    with pytest.raises(CheckFailed, match=r"test_bad - .*one is two; 1 failed, 1 passed, 1 skipped"):
         run_tests(here, tmp_path, ["test_some.py"])
-    with pytest.raises(Failed, match="1 skipped, 2 deselected"):
+    with pytest.raises(CheckFailed, match="1 skipped, 2 deselected"):
         run_tests(here, tmp_path, ["test_some.py", "-k", "skipped"])
 
 
 @pytest.mark.parametrize("name", ["store-2.16.2", "mlflow-2.16.2"])
 def test_a_newest_release_that_cannot_be_installed_is_a_result(name, tmp_path, monkeypatch):
     def newest():
-        raise Failed("no version of mlflow-skinny")
+        raise CheckFailed("no version of mlflow-skinny")
 
     place = Place(tmp_path / "env/bin", tmp_path / "work")
     place.bin.mkdir(parents=True)

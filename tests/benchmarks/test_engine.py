@@ -15,7 +15,7 @@ def findings(rule, study):
 
 
 def test_most_rules_judge_the_study_and_none_breaks():
-    seconds, verdicts = engine.clock(engine.study(40, 60, None))
+    seconds, verdicts = engine.time_rules(engine.study(40, 60, None))
     assert set(seconds) == set(verdicts) == {r.rule_id() for r in load_rules()}
     assert not [s for s in verdicts.values() if s.startswith("broken")]
     missing = {rule for rule, s in verdicts.items() if s.startswith("not-assessed")}

@@ -16,8 +16,8 @@ def test_our_trials_are_at_least_as_even_as_the_reference_in_every_view():
 def test_points_that_continue_a_study_keep_it_even():
     ours = []
     for seed in range(10):
-        continued = np.concatenate([halton.drawn(10, 5, seed), halton.drawn(14, 5, seed, skip=10)])
-        assert np.array_equal(continued, halton.drawn(24, 5, seed))
+        continued = np.concatenate([halton.trial_positions(10, 5, seed), halton.trial_positions(14, 5, seed, skip=10)])
+        assert np.array_equal(continued, halton.trial_positions(24, 5, seed))
         ours.append(halton.discrepancies(continued))
-    reference = [halton.discrepancies(sequence) for sequence in halton.references()[24, 5]]
+    reference = [halton.discrepancies(sequence) for sequence in halton.reference_sequences()[24, 5]]
     assert (np.median(ours, axis=0) <= np.min(reference, axis=0)).all()

@@ -8,7 +8,7 @@ import re
 import pyarrow.parquet as pq
 import pytest
 from cases import RECORDED, load_cases
-from diagnosis import Answer, ask_all, macro, scores
+from diagnosis import Answer, ask_all, macro_average, scores
 from record import cases, trials
 from recordings.causes import studies
 
@@ -46,7 +46,7 @@ def test_no_rule_breaks(answers: list[Answer]) -> None:
 
 def test_scores(answers: list[Answer]) -> None:
     by_rule = scores(answers)
-    recall, false_alarms = macro(by_rule.values())
+    recall, false_alarms = macro_average(by_rule.values())
     assert recall >= 0.9
     assert false_alarms <= 0.03
     excused = {a.case.rule for a in answers if a.case.id in KNOWN}

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chaos import once
-from chaos_faults import Control, compiler
+from chaos import run_once
+from chaos_faults import FaultControl, compiler
 
 pytestmark = pytest.mark.xdist_group("chaos")
 PROBE = """
@@ -27,7 +27,7 @@ for act in (lambda: open(at + "/new", "wb", 0).write(b"x"), lambda: os.mkdir(at 
 def test_three_trainings(tmp_path: Path) -> None:
     if importlib.util.find_spec("flask") is None:
         pytest.skip('needs MLflow\'s server: pip install "tuning-advisor[ui]"')
-    damage, outcomes, faults = once(tmp_path, minutes=1.0, trainings=3, seed=1)
+    damage, outcomes, faults = run_once(tmp_path, minutes=1.0, trainings=3, seed=1)
     assert damage.clean, damage
     assert len(outcomes) == 3
     assert faults.total() > 5
@@ -50,7 +50,7 @@ def test_clocks_and_disks_fail_as_told(tmp_path: Path) -> None:
         (3600.0, FULL): ["3600.0", str(errno.ENOSPC), str(errno.ENOSPC), str(errno.ENOENT)],
         (-86400.0, READ_ONLY): ["-86400.0", *[str(errno.EROFS)] * 3],
     }
-    control = Control(tmp_path, "probe", disk)
+    control = FaultControl(tmp_path, "probe", disk)
     for (clock_s, state), lines in wanted.items():
         shutil.rmtree(disk, ignore_errors=True)
         disk.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from commands import Advisor
 from kill_base import write_source
 from kill_victims import VICTIMS
-from kills import once
+from kills import kill_command
 
 pytestmark = pytest.mark.xdist_group("kills")  # one process that has imported all
 ALONE = [command for command in VICTIMS if "server" not in command]
@@ -23,7 +23,7 @@ SLOW = ("run", "sync")
 
 @pytest.mark.parametrize("command", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in ALONE])
 def test_a_few_kills(command: str) -> None:
-    seen = once(command, VICTIMS[command], kills=4, seed=0)
+    seen = kill_command(command, VICTIMS[command], kills=4, seed=0)
     assert seen.clean, seen
 
 
@@ -32,7 +32,7 @@ def test_a_few_kills(command: str) -> None:
 def test_many_kills(command: str) -> None:
     if "server" in command and importlib.util.find_spec("flask") is None:
         pytest.skip('needs MLflow\'s server: pip install "tuning-advisor[ui]"')
-    seen = once(command, VICTIMS[command], kills=25, seed=1)
+    seen = kill_command(command, VICTIMS[command], kills=25, seed=1)
     assert seen.clean, seen
 
 

@@ -17,6 +17,7 @@ from commands import Advisor, Refused, contents
 from fault_servers import CUT, FaultyProxy, Postgres, TrackingServer
 
 from advisor.model.errors import AdvisorError
+from advisor.tracking.stores import client
 from advisor.tracking.stores.reading import read_experiment
 
 pytestmark = pytest.mark.xdist_group("reading")  # one server, one database
@@ -47,6 +48,12 @@ def server(shared_server: TrackingServer) -> TrackingServer:
     return shared_server
 
 
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are repeated at once; users' are repeated after up to 8 seconds."""
+    monkeypatch.setitem(client.LATER_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+
+
 def points(uri: str) -> dict[str, Counter[tuple[int, int, float]]]:
     found = read_experiment("e", tracking_uri=uri).points
     return {
@@ -65,6 +72,7 @@ def test_answers_that_fail_are_asked_for_again(server: TrackingServer, studied: 
 
 
 @needs_server
+@pytest.mark.usefixtures("no_pauses")
 def test_an_answer_that_breaks_off_is_no_whole_one(server: TrackingServer, studied: Path, refused: Refused) -> None:
     proxy = FaultyProxy(server.port, share=1.0, faults=(CUT,), only=HISTORIES)
     said = refused("analyze", "e", "--tracking-uri", proxy.uri)
@@ -74,6 +82,7 @@ def test_an_answer_that_breaks_off_is_no_whole_one(server: TrackingServer, studi
 
 
 @needs_server
+@pytest.mark.usefixtures("no_pauses")
 def test_a_server_that_dies_in_mid_read(server: TrackingServer, refused: Refused) -> None:
     proxy = FaultyProxy(server.port)
     proxy.on_answer = lambda path: server.kill() if path.endswith(HISTORIES) else None

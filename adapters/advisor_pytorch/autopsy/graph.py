@@ -105,7 +105,7 @@ def _is_custom(node: Any) -> bool:
     return isinstance(node, BackwardCFunction) and not _short_name(node).startswith(("Compiled", "Checkpoint"))
 
 
-def _saved(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (name, tensor) of the tensors that an operation saved. After the backward pass, there are none."""
     try:
         if isinstance(node, BackwardCFunction):
@@ -123,17 +123,17 @@ def _saved(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _fault_of(node: Any) -> Facts | None:
     op = _short_name(node)
-    for name, tensor in _saved(node):
+    for name, tensor in _saved_tensors(node):
         if not tensor.numel():
             continue
-        if why := _singular(op, name, tensor):
+        if why := _reason_not_finite(op, name, tensor):
             return {"operation": op, "why": why, "dtype": _dtype(tensor)}
         if bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
-            return _origin(node, op, name, tensor)
+            return _find_origin(node, op, name, tensor)
     return None
 
 
-def _singular(op: str, name: str, tensor: torch.Tensor) -> str | None:
+def _reason_not_finite(op: str, name: str, tensor: torch.Tensor) -> str | None:
     """Return the reason why the operation has no finite value at a tensor that it saved; None if the value is finite."""
     if op in ("Log", "Log2", "Log10") and name == "self" and bool((tensor <= 0).any()):
         return "log of 0" if bool((tensor == 0).any()) else "log of a negative number"
@@ -148,23 +148,23 @@ def _singular(op: str, name: str, tensor: torch.Tensor) -> str | None:
     return "root of a negative number" if op in ("Sqrt", "Rsqrt") and bool(torch.isnan(tensor).any()) else None
 
 
-def _origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
+def _find_origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
     """Return facts about the operation that created a saved non-finite tensor: this operation, or the one before it."""
     producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype(tensor)}
-    sources = [_dtype(t) for _, t in _saved(producer)] if producer is not node else []
+    sources = [_dtype(t) for _, t in _saved_tensors(producer)] if producer is not node else []
     facts = {"operation": _short_name(producer), "why": "result", "dtype": min([_dtype(tensor), *sources], key=_width)}
-    masked = any(_short_name(n).startswith(("MaskedFill", "Where")) for n in _near(producer, 4))
+    masked = any(_short_name(n).startswith(("MaskedFill", "Where")) for n in _nearby_nodes(producer, 4))
     return facts | {"masked": masked, "overflow": bool(torch.isinf(tensor).any())}
 
 
-def _near(node: Any, hops: int) -> Iterator[Any]:
+def _nearby_nodes(node: Any, hops: int) -> Iterator[Any]:
     yield node
     if hops:
         for parent, _ in node.next_functions:
             if parent is not None and not hasattr(parent, "variable"):
-                yield from _near(parent, hops - 1)
+                yield from _nearby_nodes(parent, hops - 1)
 
 
 def _last_producer(node: Any) -> Any:

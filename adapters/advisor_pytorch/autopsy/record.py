@@ -15,7 +15,7 @@ from advisor import contract
 from advisor_logging.recorder import Recorder
 from advisor_logging.table import Table
 from advisor_pytorch.autopsy.history import History
-from advisor_pytorch.autopsy.watch import Seen
+from advisor_pytorch.autopsy.watch import SeenBatch
 
 MAX_BYTES = 60_000
 """Maximum size of the JSON file in bytes. If it is exceeded, the least informative entries are omitted."""
@@ -36,7 +36,7 @@ class AutopsyFile:
         self._history.add(table)
         return self._history.bad_step
 
-    def write(self, facts: Mapping[str, Any], batches: Sequence[Seen]) -> None:
+    def write(self, facts: Mapping[str, Any], batches: Sequence[SeenBatch]) -> None:
         """Write the batches, if any, immediately, and the facts in the writer thread."""
         self._flush()
         if batches:
@@ -58,7 +58,7 @@ class AutopsyFile:
 
 def to_text(record: Mapping[str, Any]) -> str:
     """Return the record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as texts."""
-    small = {key: _plain(value) for key, value in record.items()}
+    small = {key: _to_plain_value(value) for key, value in record.items()}
     for key in _LEAST_TELLING:
         if len(json.dumps(small)) <= MAX_BYTES:
             break
@@ -67,11 +67,11 @@ def to_text(record: Mapping[str, Any]) -> str:
     return json.dumps(small)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): _to_plain_value(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [_to_plain_value(part) for part in value]
     return value

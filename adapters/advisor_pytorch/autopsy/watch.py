@@ -43,7 +43,7 @@ REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
 Reads = Literal["cpu", "all", "none"]
 
 
-class Seen(NamedTuple):
+class SeenBatch(NamedTuple):
     """A batch: the optimizer step that it belongs to, its epoch and its number in the epoch (both from 0), and the batch."""
 
     step: int
@@ -59,7 +59,7 @@ class Autopsy:
         self,
         model: torch.nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
-        write: Callable[[Facts, list[Seen]], None],
+        write: Callable[[Facts, list[SeenBatch]], None],
         warn: Callable[[str, str], None],
         *,
         keeps_batches: bool,
@@ -73,7 +73,7 @@ class Autopsy:
         """First bad step, once the writer thread has found it."""
         self.next_step = start_step
         self._epoch, self._number = 0, -1
-        self._batches: deque[Seen] = deque(maxlen=1)
+        self._batches: deque[SeenBatch] = deque(maxlen=1)
         self._norms: deque[tuple[int, torch.Tensor]] = deque(maxlen=2)
         self._loss: weakref.ref[torch.Tensor] | None = None
         self._backward_loss, self._pair = math.nan, (math.nan, math.nan)
@@ -97,7 +97,7 @@ class Autopsy:
 
     def _finish(self) -> None:
         if not self._done and self._record is not None:
-            self._emit()
+            self._write_facts()
         self._done = True
         patches.ignore(self._listener)
         self._batches.clear()
@@ -128,7 +128,7 @@ class Autopsy:
         if self._done:
             return
         self._number += 1
-        self._batches.append(Seen(self.next_step, self._epoch, self._number, batch))
+        self._batches.append(SeenBatch(self.next_step, self._epoch, self._number, batch))
         if self._keeps_batches and self._batches.maxlen == 1:
             sizes = [t.numel() * t.element_size() for _, t in inspection.tensors_of(batch)]
             self._batches = deque(self._batches, max(min(512, RING_BATCH_BYTES // max(sum(sizes), 1)), 1))
@@ -234,7 +234,7 @@ class Autopsy:
             self._candidate = self._inspect(None)
         if "gradients" not in self._candidate:
             parameters = inspection.named_parameters(self._model, self._optimizers)
-            self._candidate["gradients"] = _listed(inspection.gradient_facts(parameters))
+            self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
     def _begin(self, metric: str, value: float, step: int) -> None:
         """Begin the record of the first non-finite value."""
@@ -260,9 +260,9 @@ class Autopsy:
         if loss is not None and loss.grad_fn is not None:
             self._record["graph"] = self._graph_facts(loss, self._record)
         self._unfinished = [self._record]
-        self._emit()
+        self._write_facts()
 
-    def _emit(self) -> None:
+    def _write_facts(self) -> None:
         assert self._record is not None
         step = self._record["step"]
         kept = [seen for seen in self._batches if self._keeps_batches and step - 2 <= seen.step <= step]
@@ -276,7 +276,7 @@ class Autopsy:
             "start": inspection.start_gains(self._model, self._start_norms),
             "start_norm": math.hypot(*map(float, self._start_norms)),
             "scale": inspection.loss_scale(),
-            "parameters": _listed([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
+            "parameters": _list_tensors([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
             "buffers": inspection.buffer_facts(self._model)[:MAX_LISTED],
             "optimizers": inspection.optimizer_facts(self._optimizers)[:4],
             "grad_versions": [p.grad._version for p in parameters.values() if p.grad is not None][:3],
@@ -309,11 +309,11 @@ class Autopsy:
         for chosen in ([p for p in trained if p.grad is not None], [p for p in trained if p.requires_grad], trained):
             if len(chosen) == len(parts):
                 pairs = zip(chosen, parts, strict=True)
-                return _listed([{"name": names[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in pairs])
+                return _list_tensors([{"name": names[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in pairs])
         return None
 
 
-def _listed(tensors: Sequence[Facts]) -> Facts:
+def _list_tensors(tensors: Sequence[Facts]) -> Facts:
     """Return the number of tensors, the names of tensors with non-finite values, and facts of some of these and of the largest."""
     bad = [facts for facts in tensors if facts["bad"]]
     scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))

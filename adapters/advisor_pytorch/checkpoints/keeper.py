@@ -169,21 +169,28 @@ class CheckpointSettings(NamedTuple):
         """Return the run to continue, or None. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
         return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
-    def restore(self, before: EarlierRun | None, state: TrainingState) -> int:
+    def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
         """Restore the training if a run is to be resumed. Return the number of the next step.
 
         Raises ValueError if the checkpoint does not fit the training, and any error of the user's `load`.
         """
-        if before is None or before.checkpoint is None or not self.resume:
+        if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
             return 0
-        (self.load or state.load)(before.checkpoint.path)
-        return before.checkpoint.steps_made
+        (self.load or state.load)(earlier_run.checkpoint.path)
+        return earlier_run.checkpoint.steps_made
 
     def keeper(
-        self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
+        self,
+        earlier_run: EarlierRun | None,
+        about: RunInfo,
+        identity: str,
+        state: TrainingState,
+        *,
+        leads: bool,
+        warn: Warn,
     ) -> CheckpointKeeper:
         """Return the keeper of this run's checkpoints, in the folder of the run to continue or in a new folder."""
-        folder = before.folder if before is not None else self.root / identity
+        folder = earlier_run.folder if earlier_run is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(
             folder, keep, about, ".pt" if self.save is None else "", owner=leads, resumes=bool(self.resume)
@@ -235,8 +242,8 @@ def _earlier_run(folder: Path, objective: str) -> EarlierRun | None:
     return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
 
 
-def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
-    return (known.objective, known.direction, known.params, known.seed) == (
+def _is_same_training(earlier: RunInfo, about: RunInfo) -> bool:
+    return (earlier.objective, earlier.direction, earlier.params, earlier.seed) == (
         about.objective,
         about.direction,
         about.params,

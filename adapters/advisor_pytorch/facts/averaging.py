@@ -33,23 +33,23 @@ def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str,
     return None
 
 
-def _averaging_kind(one: Any) -> str:
-    if isinstance(one, swa_utils.AveragedModel):
-        function = one.multi_avg_fn or one.avg_fn
+def _averaging_kind(candidate: Any) -> str:
+    if isinstance(candidate, swa_utils.AveragedModel):
+        function = candidate.multi_avg_fn or candidate.avg_fn
         name = getattr(function, "__qualname__", "swa" if function is None else "")  # PyTorch's default is the mean
     else:
         name = ""
-    text = f"{name} {type(one).__name__}".lower().replace("_", "")
+    text = f"{name} {type(candidate).__name__}".lower().replace("_", "")
     return next((kind for pattern, kind in _KIND_PATTERNS if re.search(pattern, text)), "other")
 
 
-def _tensors_of(one: Any) -> Iterator[torch.Tensor]:
+def _tensors_of(candidate: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors of a module. For another object, yield the tensors in its attributes, including lists and mappings."""
-    if isinstance(one, nn.Module):
-        yield from one.parameters()
-        yield from one.buffers()
+    if isinstance(candidate, nn.Module):
+        yield from candidate.parameters()
+        yield from candidate.buffers()
         return
-    for value in vars(one).values() if hasattr(one, "__dict__") else ():
+    for value in vars(candidate).values() if hasattr(candidate, "__dict__") else ():
         if isinstance(value, nn.Module):
             yield from value.parameters()
             continue
@@ -57,10 +57,10 @@ def _tensors_of(one: Any) -> Iterator[torch.Tensor]:
         yield from (part for part in parts if isinstance(part, torch.Tensor))
 
 
-def _is_part_of_model(one: Any, model: nn.Module) -> bool:
+def _is_part_of_model(candidate: Any, model: nn.Module) -> bool:
     """Return whether all tensors of the object are the trained parameters themselves, not copies."""
     trained = {id(p) for p in model.parameters()}
-    return all(id(t) in trained for t in _tensors_of(one))
+    return all(id(t) in trained for t in _tensors_of(candidate))
 
 
 def _with_subclasses(cls: type) -> Iterator[type]:

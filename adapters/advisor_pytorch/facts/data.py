@@ -60,7 +60,7 @@ def batch_size(loader: object) -> int | None:
 
 def is_shuffled(loader: object) -> bool | None:
     """Return whether the order of examples is random; None if unknown."""
-    sampler = _ordering_sampler(loader)
+    sampler = _example_order_sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
     if isinstance(sampler, SequentialSampler):
@@ -74,7 +74,7 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader):
         return None
-    sampler = _ordering_sampler(inner)
+    sampler = _example_order_sampler(inner)
     return {
         "workers": inner.num_workers,
         "prefetch_factor": inner.prefetch_factor,
@@ -130,7 +130,7 @@ def _classes_of_dataset(dataset: object) -> int | None:
     return None
 
 
-def _ordering_sampler(loader: object) -> object:
+def _example_order_sampler(loader: object) -> object:
     """Return the sampler that orders the examples: the loader's own, or the one inside its batch sampler."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):

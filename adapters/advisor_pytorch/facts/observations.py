@@ -77,11 +77,11 @@ class Observations:
             elif (order := architecture.declared_norm_order(self._model)) is not None:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
-    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         """Observe `optimizer` instead of optimizer k. The tags still describe the replaced optimizer."""
         self._optimizers[k] = optimizer
 
-    def noticed(self, tag: str, value: str) -> None:
+    def on_fact(self, tag: str, value: str) -> None:
         """Log a fact that the step capture has noticed."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)

@@ -115,13 +115,13 @@ def config_files(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def describe_device(at: torch.device) -> str:
+def describe_device(device: torch.device) -> str:
     """Return the model's device, the number of such devices and the host, as in `cuda: NVIDIA H200 x 8 on node17`."""
-    if at.type == "cuda":
-        name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
+    if device.type == "cuda":
+        name = f"{torch.cuda.get_device_name(device)} x {torch.cuda.device_count()}"
     else:
         name = f"{platform.processor() or platform.machine()} x {os.cpu_count()}"
-    return f"{at.type}: {name} on {socket.gethostname()}"
+    return f"{device.type}: {name} on {socket.gethostname()}"
 
 
 @lru_cache(maxsize=1)

@@ -42,10 +42,10 @@ class CaptureOwner(Protocol):
     def hand_over(self, chunk: PendingChunk) -> None:
         """Receive values that may still be on their way from the device."""
 
-    def noticed(self, tag: str, value: str) -> None:
+    def on_fact(self, tag: str, value: str) -> None:
         """Receive a fact observed during training, as a tag. A later value replaces an earlier one."""
 
-    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
         """Be notified that `optimizer` has replaced optimizer k."""
 
     def warn(self, key: str, message: str) -> None:
@@ -172,7 +172,7 @@ class StepCapture:
         if self._row is not None:
             self._read_rates()
         self._others.read_captured_optimizers()
-        self._owner.replaced(k, optimizer)
+        self._owner.on_optimizer_replaced(k, optimizer)
         self._end_step(k)
 
     def _guard_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -434,7 +434,7 @@ class StepCapture:
     def _report_fact(self, tag: str, value: str) -> None:
         if self._noticed.get(tag) != value:
             self._noticed[tag] = value
-            self._owner.noticed(tag, value)
+            self._owner.on_fact(tag, value)
 
 
 _live: weakref.WeakSet[StepCapture] = weakref.WeakSet()

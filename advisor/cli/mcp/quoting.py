@@ -32,7 +32,7 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 def quote(data: Mapping[str, Json], note: str | None = None) -> str:
     """Return data as one line of ASCII JSON that marks it as quoted. note: a sentence of ours, without text from the store."""
     ours = {"notice": NOTICE} | ({"note": note} if note is not None else {})
-    text = json.dumps({**ours, "quoted": _cleaned(data)}, separators=(",", ":"))
+    text = json.dumps({**ours, "quoted": _clean_value(data)}, separators=(",", ":"))
     # Some models mark turns of a conversation by angle brackets.
     return text.replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -62,9 +62,9 @@ def _is_invisible(char: str) -> bool:
     return selector or char in _BLANK or unicodedata.category(char) in _REMOVED
 
 
-def _cleaned(value: Json) -> Json:
+def _clean_value(value: Json) -> Json:
     if isinstance(value, str):
         return visible(redact(encodable(value)))
     if isinstance(value, Mapping):
-        return {visible(redact(encodable(k))): _cleaned(v) for k, v in value.items()}
-    return [_cleaned(v) for v in value] if isinstance(value, list | tuple) else value
+        return {visible(redact(encodable(k))): _clean_value(v) for k, v in value.items()}
+    return [_clean_value(v) for v in value] if isinstance(value, list | tuple) else value

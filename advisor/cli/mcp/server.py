@@ -44,11 +44,11 @@ def make_server(tools: Tools) -> MCPServer[None]:
         tools.check_study,
     ):
         hints = ToolAnnotations(read_only_hint=tool not in writing, destructive_hint=False, open_world_hint=False)
-        server.add_tool(_answering(tool, lock), annotations=hints, structured_output=False)
+        server.add_tool(_with_protocol_answer(tool, lock), annotations=hints, structured_output=False)
     return server
 
 
-def _answering(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
+def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
     """Return the tool as a function whose answer or error is a result of the protocol. Only one call runs at a time."""
 
     @functools.wraps(tool)
@@ -74,10 +74,10 @@ def listen(port: int) -> socket.socket:
         raise AdvisorError(f"cannot listen on port {port}: {reason}; choose another --port") from None
 
 
-def serve_http(server: MCPServer[None], at: socket.socket) -> None:
+def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
     """Serve over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin headers."""
-    port = at.getsockname()[1]
+    port = listener.getsockname()[1]
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     app = server.streamable_http_app(transport_security=security)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[at])
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

@@ -65,11 +65,11 @@ class Tools:
         """List the experiments of the store, newest first, with the ids that all tools accept."""
         found = [e for e in active_experiments(self.tracking_uri) if fnmatchcase(e.name, pattern)]
         entries = [{"id": e.id, "name": e.name} for e in reversed(found)]
-        return _quoted(brief({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
+        return _quoted_answer(brief({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
 
     def analyze_experiment(self, experiment: Experiment, objective: Metric = None, direction: Better = None) -> str:
         """Judge an experiment by the rules of the Deep Learning Tuning Playbook: the next action, and the findings behind it."""
-        return _quoted(brief_report(self._report(experiment, objective, direction), None, mark_name))
+        return _quoted_answer(brief_report(self._report(experiment, objective, direction), None, mark_name))
 
     def next_study(
         self,
@@ -83,7 +83,7 @@ class Tools:
         report = self._report(experiment, objective, direction, budget)
         planned = report.next_studies
         if not planned:
-            return _quoted(brief({"action": headline(report).render(mark_name), "studies": 0}))
+            return _quoted_answer(brief({"action": headline(report).render(mark_name), "studies": 0}))
         if number > len(planned):
             raise AdvisorError(f"number {number} is too large: {count(len(planned), 'study', 'studies')} planned")
         study = planned[number - 1]
@@ -126,11 +126,11 @@ class Tools:
             experiment,
             record=self.allow_run,
         )
-        return _quoted(gate.brief_answer(answer), None if self.allow_run else NOT_RECORDED)
+        return _quoted_answer(gate.brief_answer(answer), None if self.allow_run else NOT_RECORDED)
 
     def explain_rule(self, rule: Annotated[str, Field(description="Id of a rule, as in a finding.")]) -> str:
         """Explain a rule: what it looks at, why it matters, what to do, and its thresholds."""
-        return _quoted(explain.brief_answer(explain.find_rule(rule)))
+        return _quoted_answer(explain.brief_answer(explain.find_rule(rule)))
 
     def history(
         self,
@@ -142,10 +142,12 @@ class Tools:
         """Show the rounds of a study and how often the advice was right, or what was tried near a setting."""
         if near is None:
             rules = load_rules(settings=find_settings(Path.cwd()))
-            return _quoted(history.brief_answer(read_lineages(experiment, rules, tracking_uri=self.tracking_uri)))
+            return _quoted_answer(
+                history.brief_answer(read_lineages(experiment, rules, tracking_uri=self.tracking_uri))
+            )
         if experiment is None:
             raise AdvisorError("`near` needs `experiment`")
-        return _quoted(history.brief_answer(history.find_near(experiment, near, self.tracking_uri)))
+        return _quoted_answer(history.brief_answer(history.find_near(experiment, near, self.tracking_uri)))
 
     def compare(
         self,
@@ -163,7 +165,7 @@ class Tools:
         """Compare two settings or studies once. For a loop of many proposals, use `gate` instead, which counts them."""
         experiments = self._experiments(objective, direction)
         result = comparing.compare_settings(experiments, candidate, incumbent, experiment, complexity)
-        return _quoted(comparing.brief_answer(result))
+        return _quoted_answer(comparing.brief_answer(result))
 
     def check_study(self, text: Annotated[str, Field(description="The study file itself, not its path.")]) -> str:
         """Check the text of a study file (YAML); an error has the line and the key."""
@@ -171,7 +173,7 @@ class Tools:
             raise AdvisorError(f"the text is longer than {MAX_STUDY_CHARS:,} characters")
         spec = loads(text)
         space = {name: describe(parameter, "search") for name, parameter in spec.parameters.items()}
-        return _quoted(
+        return _quoted_answer(
             brief({"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space})
         )
 
@@ -188,5 +190,5 @@ class Tools:
         return comparing.Experiments(self.tracking_uri, objective, direction, reading)
 
 
-def _quoted(brief_answer: str, note: str | None = None) -> str:
+def _quoted_answer(brief_answer: str, note: str | None = None) -> str:
     return quote(json.loads(brief_answer), note)

@@ -68,32 +68,32 @@ class Loop:
         waits = "The store does not answer; the search waits for it and then goes on."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
-    def _resume(self, known: list[BlockFile]) -> list[BlockFile]:
+    def _resume(self, block_files: list[BlockFile]) -> list[BlockFile]:
         """Train the remaining trials of the last block. If the user corrected the objective, first correct all blocks."""
-        start, objective = self.search.start, known[0].spec.objective
+        start, objective = self.search.start, block_files[0].spec.objective
         correctable = not self.record.has_values(objective.metric)
-        files.check_start(self.folder, known, start, correctable=correctable)
+        files.check_start(self.folder, block_files, start, correctable=correctable)
         corrected = objective != start.objective
         if corrected:
-            known = files.correct_objective(known, start)
-        for number, file in enumerate(known, 1):
-            if corrected or number == len(known):
+            block_files = files.correct_objective(block_files, start)
+        for number, file in enumerate(block_files, 1):
+            if corrected or number == len(block_files):
                 self._train(file, number)
-        return known
+        return block_files
 
     def _decide_next_block(self, blocks: list[Block]) -> Block | None:
         self.record.declined.clear()
         return self.search.next_block(blocks)
 
-    def _write_block(self, decided: Block, known: list[BlockFile], blocks: list[Block]) -> BlockFile:
+    def _write_block(self, decided: Block, block_files: list[BlockFile], blocks: list[Block]) -> BlockFile:
         """Write the file of a new block, with the reason for the decision, and return it."""
-        start, number = self.search.start, len(known) + 1
+        start, number = self.search.start, len(block_files) + 1
         before = self.search.space(blocks) if blocks else None
         block = text.with_goal_and_reason(
             decided,
             before,
             study=self.record.experiment if number == 1 else f"{self.record.experiment}-block-{number:02}",
-            parent=known[-1].spec.study if known else start.parent,
+            parent=block_files[-1].spec.study if block_files else start.parent,
             round=start.round + number - 1,
         )
         declined = tuple(dict.fromkeys(self.record.declined)) if decided.kind == "adaptive" else ()

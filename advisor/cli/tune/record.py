@@ -135,10 +135,10 @@ class Record:
         return spec
 
 
-def _declined_sentence(spec: StudySpec, before: StudySpec, unpassed: Sequence[str]) -> str:
+def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
     """Return a sentence about a training length or schedule that the analysis asks for but the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
-    asked = "; ".join(changes(before.model_copy(update=bare), spec.model_copy(update=bare)))
+    asked = "; ".join(changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
     options = " ".join(map(placeholders.option, unpassed))
     return f"The analysis asks for {asked}; to allow it, add {options} to the command."
 

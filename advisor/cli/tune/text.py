@@ -26,11 +26,11 @@ _REASONS = {
 
 
 def with_goal_and_reason(
-    block: Block, before: StudySpec | None, *, study: str, parent: str | None, round: int
+    block: Block, previous: StudySpec | None, *, study: str, parent: str | None, round: int
 ) -> Block:
     """Return the block as a separate study, whose goal states the decision and whose notes state the reasons.
 
-    before: the space before this block; None for the first block.
+    previous: the space before this block; None for the first block.
     """
     why = (
         _REASONS["adaptive"]
@@ -41,18 +41,18 @@ def with_goal_and_reason(
         "study": study,
         "parent": parent,
         "round": round,
-        "goal": _goal_text(block, before),
-        "notes": (*(() if before is None else _reasons_for_change(block, before)), why),
+        "goal": _goal_text(block, previous),
+        "notes": (*(() if previous is None else _reasons_for_change(block, previous)), why),
         "predictions": block.spec.predictions if block.changes_space else (),
     }
     return Block(block.kind, block.spec.model_copy(update=update))
 
 
-def _goal_text(block: Block, before: StudySpec | None) -> str:
-    if before is None or block.kind in ("adaptive", "repeat"):
+def _goal_text(block: Block, previous: StudySpec | None) -> str:
+    if previous is None or block.kind in ("adaptive", "repeat"):
         return _BLOCK_GOALS[block.kind]
-    names = changed(before, block.spec) if block.kind == "extend" else []
-    if not names or not all(block.spec.parameters[n].numeric and n in before.searched for n in names):
+    names = changed(previous, block.spec) if block.kind == "extend" else []
+    if not names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
     # Unlike a plan, a search in blocks never narrows a range.
     return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
@@ -62,11 +62,11 @@ def _range_text(spec: StudySpec, name: str) -> str:
     return f"{name}: {trimmed(spec.parameters[name].low)} to {trimmed(spec.parameters[name].high)}"
 
 
-def _reasons_for_change(block: Block, before: StudySpec) -> Iterator[str]:
+def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
     """Yield one sentence for each reason why a block changes the space."""
     if block.kind in ("probe", "repeat"):
         return
-    new = {name: block.spec.parameters[name] for name in changed(before, block.spec)}
+    new = {name: block.spec.parameters[name] for name in changed(previous, block.spec)}
     if new and block.kind == "adaptive":
         ranges = listed((_range_text(block.spec, name) for name in new), len(new))
         yield f"The model expects more beyond an end than inside, so widen {ranges}."
@@ -74,11 +74,11 @@ def _reasons_for_change(block: Block, before: StudySpec) -> Iterator[str]:
         yield from dict.fromkeys(sentence(capital(p.why)) for p in new.values() if p.why)
 
 
-def block_subject(block: Block, before: StudySpec | None) -> str:
+def block_subject(block: Block, previous: StudySpec | None) -> str:
     """Return words for a block's file name: the hyperparameters whose domains it changes, or the name of its special study."""
-    if before is None or block.kind in ("probe", "repeat"):
+    if previous is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
-    return " ".join(changed(before, block.spec))
+    return " ".join(changed(previous, block.spec))
 
 
 def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:

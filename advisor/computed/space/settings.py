@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.space import failures
+from advisor.computed.space import budgets, failures
 from advisor.model.finding import MissingData
 from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
@@ -103,10 +103,27 @@ def require_unpruned(study: Study) -> None:
 
 @computed
 def read(study: Study) -> Settings:
-    """Return the settings of the ended trials, in an order that does not depend on when they ran."""
+    """Return the settings of the ended trials, in an order that does not depend on when they ran.
+
+    If trials of several lengths were tuned apart, the complete trials of other lengths than the judged one are left out.
+    """
+    apart = budgets.tuned_apart(study)
+    return of_all_lengths(study) if apart is None else _read(study, apart.others)
+
+
+@computed
+def of_all_lengths(study: Study) -> Settings:
+    """Return the settings of the ended trials of all lengths, whose costs are not comparable, to learn where trials fail."""
+    return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
+
+
+def _read(study: Study, left_out: BoolArray) -> Settings:
+    """Return the settings of the ended trials without those in the mask (trials,)."""
     has_failed = failures.failures(study).any
     pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
+        if left_out[trial.index]:
+            continue
         # A pruned trial is censored: its result at full length is unknown, and it did not fail.
         if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
             pools.setdefault(_key(study, trial), []).append(trial)
@@ -130,15 +147,16 @@ def read(study: Study) -> Settings:
     )
 
 
-def lacking_memory(study: Study) -> BoolArray:
-    """Return a mask (n,) of the settings of `read` that only ran out of memory: a limit of the machine, and no bad result."""
-    tried, lacking = read(study), failures.failures(study).out_of_memory
+def lacking_memory(study: Study, tried: Settings) -> BoolArray:
+    """Return a mask (n,) of the settings that only ran out of memory: a limit of the machine, and no bad result."""
+    lacking = failures.failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
 
 
 def within_memory(study: Study) -> Settings:
     """Return the settings of `read` without those that only ran out of memory."""
-    tried, keep = read(study), ~lacking_memory(study)
+    tried = read(study)
+    keep = ~lacking_memory(study, tried)
     if keep.all():
         return tried
     return replace(
@@ -183,16 +201,19 @@ def _key(study: Study, trial: Trial) -> SettingKey:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decision to leave hyperparameters out of the rules about the space, if any were left out."""
+    """Return the decisions to leave hyperparameters, or trials of other lengths, out of the rules about the space."""
     tried = read(study)
     if not tried.left_out:
-        return ()
+        return budgets.decisions(study)
     examined = [*tried.numeric, *tried.choices]
     text = (
         f"{len(examined) + len(tried.left_out)} hyperparameters vary. The checks of the search space examine the {len(examined)} "
         "with the strongest effects, each one alone, and correct their significance levels for the others."
     )
-    return (Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned"),)
+    left_out = Decision(
+        topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned"
+    )
+    return left_out, *budgets.decisions(study)
 
 
 def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:

@@ -133,7 +133,7 @@ class SlurmTraining:
 
     def poll(self) -> Exit | None:
         """Return how the training ended, or None while its job is pending or running."""
-        if not self._is_over():
+        if not self._has_ended():
             return None
         self.ended = True
         exit = self._read_exit()
@@ -152,7 +152,7 @@ class SlurmTraining:
             line = last_line(self._task.log) or line
         return Exit(1, lost=True, last_line=line)
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         if self._queue is None:
             return bool(self._job.done())
         if self._job.paths.result_pickle.exists():

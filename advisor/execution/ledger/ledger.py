@@ -307,7 +307,7 @@ class Ledger:
             raise DeliveringError
         marked = run.data.tags.get(contract.TAG_STOPPED)
         stop = read_guard_stop(marked) or stop  # the hook's guard may have recorded a stop first
-        if stop is not None and self._reached(run, stop.length):
+        if stop is not None and self._has_reached(run, stop.length):
             exit, stop = Exit(0), None  # the training reached its length before the request to stop reached it
             if marked is not None:
                 self._client.delete_tag(run_id, contract.TAG_STOPPED)
@@ -330,7 +330,7 @@ class Ledger:
         self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({**details, "command": command}))
         return outcome
 
-    def _reached(self, run: Any, length: float | None) -> bool:
+    def _has_reached(self, run: Any, length: float | None) -> bool:
         """Return whether the training evaluated its objective at its planned length."""
         points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
         return is_last_step(max((p.step for p in points), default=-1), length)

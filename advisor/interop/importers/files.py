@@ -112,12 +112,12 @@ def read_json(path: Path) -> Any:
     return parse_json(read_bytes(path, MAX_JSON_BYTES), printable_text(path))
 
 
-def parse_json(text: str | bytes, where: str) -> Any:
-    """Return the parsed JSON `text`; if it is not JSON, raise AdvisorError. where: the start of the error message."""
+def parse_json(text: str | bytes, error_prefix: str) -> Any:
+    """Return the parsed JSON `text`; if it is not JSON, raise AdvisorError. error_prefix: the start of the error message."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise AdvisorError(f"{where} is not JSON: {str(error)[:120]}; was it truncated?") from None
+        raise AdvisorError(f"{error_prefix} is not JSON: {str(error)[:120]}; was it truncated?") from None
 
 
 def read_yaml(path: Path) -> Any:

@@ -69,12 +69,12 @@ class OptunaStorage:
             raise AdvisorError(f"no trial of {shown} has started")
         return RunList(runs, notes)
 
-    def _names(self, names: list[str], shown: str) -> list[str]:
+    def _names(self, names: list[str], storage_text: str) -> list[str]:
         if self.study is not None and self.study not in names:
             listed = ", ".join(names[:20]) or "none"
             raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed}")
         if not names:
-            raise AdvisorError(f"{shown} holds no Optuna study")
+            raise AdvisorError(f"{storage_text} holds no Optuna study")
         return names if self.study is None else [self.study]
 
     def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:

@@ -61,14 +61,14 @@ class Curves:
 
     def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
         """Add one point; `time_ms` is in milliseconds since 1970. Raise OverflowError if the step exceeds 64 bits."""
-        steps, values, times = self._of(metric)
+        steps, values, times = self._points_of_metric(metric)
         steps.append(step)
         values.append(value)
         times.append(NO_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
         """Add points given as arrays of shape (n,). A negative time means that the time is unknown."""
-        columns = self._of(metric)
+        columns = self._points_of_metric(metric)
         columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
@@ -101,23 +101,23 @@ class Curves:
             points[metric] = Points(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
         return points
 
-    def _of(self, metric: str) -> tuple[array[int], array[float], array[int]]:
+    def _points_of_metric(self, metric: str) -> tuple[array[int], array[float], array[int]]:
         return self._columns.setdefault(metric, (array("q"), array("d"), array("q")))
 
 
-def as_step(value: Any, where: str) -> int:
+def as_step(value: Any, error_prefix: str) -> int:
     """Return a step as an integer. Raise AdvisorError if it is not an integer or exceeds 64 bits.
 
-    where: the start of the error message.
+    error_prefix: the start of the error message.
     """
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise AdvisorError(f"{where}: the step {str(value)[:40]!r} is not a whole number") from None
+        raise AdvisorError(f"{error_prefix}: the step {str(value)[:40]!r} is not a whole number") from None
     if not -(2**63) <= step < 2**63:
-        raise AdvisorError(f"{where}: the step {str(value)[:40]} is too large; steps must be below 2^63")
+        raise AdvisorError(f"{error_prefix}: the step {str(value)[:40]} is too large; steps must be below 2^63")
     return step
 
 

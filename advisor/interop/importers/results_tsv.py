@@ -98,7 +98,7 @@ class ResultsTsv:
         numeric = self._numeric_columns(rows, shown)
         ended = [row for row in rows if not _RUNNING.match(row.cells.get(_STATUS, ""))]
         for row in ended:
-            _check(row, numeric[0], shown)
+            _check_row(row, numeric[0], shown)
         tags = {contract.TAG_OBJECTIVE: numeric[0]}
         if direction := direction_of(numeric[0]) or _direction_of_keeps(ended, numeric):
             tags[contract.TAG_DIRECTION] = direction
@@ -110,10 +110,10 @@ class ResultsTsv:
             seen[row.commit] += 1
             name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
             key = ("results-tsv", first, row.commit, str(seen[row.commit]))
-            runs.append(SourceRun(name, key, experiment, _Reader(row, numeric, tags), experiment_tags=tags))
+            runs.append(SourceRun(name, key, experiment, _RowReader(row, numeric, tags), experiment_tags=tags))
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
-    def _numeric_columns(self, rows: Sequence[_Row], shown: str) -> list[str]:
+    def _numeric_columns(self, rows: Sequence[_Row], file_text: str) -> list[str]:
         """Return the numeric columns, the objective first."""
         columns = list(rows[0].cells)
         later = columns[columns.index(_COMMIT) + 1 :]
@@ -122,7 +122,7 @@ class ResultsTsv:
         objective = self.objective or next((c for c in others if not _MEMORY.search(c)), None)
         if objective not in columns:
             missing = "no column of numbers" if objective is None else f"no column {objective!r}"
-            raise AdvisorError(f"{shown} has {missing}; its columns are: {', '.join(columns[:20])}")
+            raise AdvisorError(f"{file_text} has {missing}; its columns are: {', '.join(columns[:20])}")
         numeric = [c for c in others if all(row.number(c) is not None or _is_empty(row.cells[c]) for row in rows)]
         return [objective, *(c for c in numeric if c != objective)]
 
@@ -147,10 +147,10 @@ def _read_rows(path: Path) -> list[_Row]:
     return rows
 
 
-def _check(row: _Row, objective: str, shown: str) -> None:
+def _check_row(row: _Row, objective: str, file_text: str) -> None:
     """Raise AdvisorError if the objective is not a number, or if the cells do not match the header."""
     value, status = row.cells[objective], row.cells.get(_STATUS, "")
-    where = f"{shown}, line {row.line}"
+    where = f"{file_text}, line {row.line}"
     if row.number(objective) is None and not _is_empty(value) and not _CRASHED.match(status):
         raise AdvisorError(f"{where}: {objective} is {value[:40]!r}, which is not a number; correct the line")
     if re.fullmatch(r"[-+]?[\d.]+%?", status):
@@ -170,17 +170,19 @@ def _direction_of_keeps(rows: Sequence[_Row], numeric: Sequence[str]) -> Directi
     return "minimize" if kept[-1] < kept[0] else "maximize"
 
 
-def _notes(rows: Sequence[_Row], running: int, shown: str) -> list[str]:
+def _notes(rows: Sequence[_Row], running: int, file_text: str) -> list[str]:
     notes = []
     if running:
-        notes.append(f"{shown}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later.")
+        notes.append(
+            f"{file_text}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later."
+        )
     first: dict[str, _Row] = {}
     for row in rows:
         former = first.setdefault(row.commit, row)
         text = row.cells.get(_DESCRIPTION, "")
         if text != former.cells.get(_DESCRIPTION, "") and not _REPEATED.search(text):
             notes.append(
-                f"{shown}: lines {former.line} and {row.line} have the same commit and different descriptions. They count "
+                f"{file_text}: lines {former.line} and {row.line} have the same commit and different descriptions. They count "
                 "as repeats of one setting; commit each change before its run."
             )
             break
@@ -188,7 +190,7 @@ def _notes(rows: Sequence[_Row], running: int, shown: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _RowReader:
     """Reads the run of one row."""
 
     row: _Row

@@ -64,9 +64,9 @@ class Tabular:
             if layout.step is None:
                 notes.append("No column of steps was found, so rows are counted. Name the column with --step.")
             if layout.run is None:
-                runs.append(self._single(path, root, layout))
+                runs.append(self._single_run(path, root, layout))
             else:
-                runs += self._several(path, root, layout, mixed, notes)
+                runs += self._several_runs(path, root, layout, mixed, notes)
         if problems and not runs:
             raise problems[0]
         return RunList(runs, [*notes, *(f"Left out: {problem}" for problem in problems)])
@@ -91,7 +91,7 @@ class Tabular:
         is_index = column.lower().replace(" ", "_") in _INDEX_COLUMNS
         return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
 
-    def _single(self, path: Path, root: Path, layout: Layout) -> SourceRun:
+    def _single_run(self, path: Path, root: Path, layout: Layout) -> SourceRun:
         """Return the run of a file that contains a single run."""
         alone = root == path
         name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
@@ -110,7 +110,7 @@ class Tabular:
             files.digest_of_files([path, *([beside] if beside else [])]),
         )
 
-    def _several(
+    def _several_runs(
         self, path: Path, root: Path, layout: Layout, mixed: _LastReadFile, notes: list[str]
     ) -> list[SourceRun]:
         """Return the runs of a file that contains several runs."""
@@ -150,10 +150,10 @@ class _LastReadFile:
         return self.runs
 
 
-def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, where: str) -> RunContent:
+def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, error_prefix: str) -> RunContent:
     points = rows.curves.points()
     if not points and not params:
-        raise AdvisorError(f"{where} holds no row with a number")
+        raise AdvisorError(f"{error_prefix} holds no row with a number")
     by_epoch = layout.step is not None and metric_tables.find_column([layout.step], ("epoch", "epochs")) is not None
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 

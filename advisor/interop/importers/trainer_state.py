@@ -95,7 +95,7 @@ def _log_entries(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     return history
 
 
-def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
+def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
     state = _read_state(path)
     history = _log_entries(state, path)
     curves = Curves()
@@ -105,7 +105,7 @@ def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
             value = as_value(cell)
             if key != "step" and value is not None:
                 curves.add(key, step, value)
-    arguments = _training_arguments(beside)
+    arguments = _training_arguments(argument_files)
     trial = state.get("trial_params")
     planned, reached = as_value(state.get("max_steps")) or 0.0, as_value(state.get("global_step")) or 0.0
     tags = _objective_tags(state, history, arguments)
@@ -150,9 +150,9 @@ def _objective_tags(
     return tags
 
 
-def _training_arguments(beside: Sequence[Path]) -> dict[str, Any]:
+def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
     """Return the training arguments from the first of the candidate files that exists."""
-    for path in beside:
+    for path in argument_files:
         if path.is_file():
             return _card_arguments(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
     return {}

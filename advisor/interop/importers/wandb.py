@@ -103,18 +103,18 @@ class _RunReading:
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def content(self, where: str) -> RunContent:
+    def content(self, error_prefix: str) -> RunContent:
         """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
         config, summary = without_wrappers(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
-        step = max(self.last_step, as_step(summary_step, where) if isinstance(summary_step, int | float) else 0)
+        step = max(self.last_step, as_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
         for name, cell in summary.items():
             value = as_value(cell)
             if value is not None and not name.startswith("_") and name not in self.curves.metrics:
                 self.curves.add(name, step, value)
         points = self.curves.points()
         if not points and not config:
-            raise AdvisorError(f"{where} holds no run: neither metrics nor a configuration")
+            raise AdvisorError(f"{error_prefix} holds no run: neither metrics nor a configuration")
         return RunContent(points, config, self.tags, self.status, self.started_ms, notes=tuple(self.notes))
 
 
@@ -168,7 +168,7 @@ def _add_run(run: Any, reading: _RunReading) -> None:
         reading.tags["mlflow.note.content"] = run.notes
 
 
-def _apply_update(mapping: dict[str, Any], update: Any, where: str) -> None:
+def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
     """Apply the updates and removals of a record to `mapping`."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
@@ -176,18 +176,18 @@ def _apply_update(mapping: dict[str, Any], update: Any, where: str) -> None:
         for name in names[:-1]:
             deeper = inner.get(name)
             inner[name] = inner = dict(deeper) if isinstance(deeper, Mapping) else {}
-        inner[names[-1]] = files.parse_json(item.value_json or "null", where)
+        inner[names[-1]] = files.parse_json(item.value_json or "null", error_prefix)
     for item in update.remove:
         mapping.pop(item.key or ".".join(item.nested_key), None)
 
 
-def _add_history(history: Any, reading: _RunReading, where: str) -> None:
+def _add_history(history: Any, reading: _RunReading, error_prefix: str) -> None:
     cells: dict[str, Any] = {}
     for item in history.item:
         name = ".".join(item.nested_key) or item.key
-        cell = files.parse_json(item.value_json or "null", where)
+        cell = files.parse_json(item.value_json or "null", error_prefix)
         cells.update(files.flatten_mapping({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
-    step = as_step(cells.get("_step", history.step.num), where)
+    step = as_step(cells.get("_step", history.step.num), error_prefix)
     reading.last_step = max(reading.last_step, step)
     time = as_time_ms(cells.get("_timestamp"))
     for name, cell in cells.items():

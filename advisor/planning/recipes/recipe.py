@@ -122,7 +122,8 @@ def _batch_note(tokens: int, wish: RecipeWish) -> str:
     if wish.batch_tokens is not None:
         predicted += " Its learning rate belongs to this batch; a smaller one needs a lower rate."
     if wish.tokens is None:
-        predicted += f" {step_law.TOKENS_PER_PARAMETER} tokens per parameter follow arXiv:2203.15556; --tokens sets another number."
+        ratio = f"{step_law.TOKENS_PER_PARAMETER} tokens per parameter"
+        predicted += f" {ratio} are what Chinchilla had (arXiv:2203.15556); --tokens sets another number."
     return predicted
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 TOKENS_PER_PARAMETER = 20
-"""Default number of training tokens per parameter; Hoffmann et al. 2022, arXiv:2203.15556."""
+"""Default number of training tokens per parameter: 1.4 trillion tokens for 70 billion parameters (Hoffmann et al. 2022,
+arXiv:2203.15556)."""
 
 
 def learning_rate(parameters: float, tokens: float) -> float:

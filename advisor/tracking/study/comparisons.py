@@ -13,12 +13,14 @@ from advisor.model.reading import Decision
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.model.words import clean, number
-from advisor.tracking.study import metric_names
+from advisor.tracking.study import declared, metric_names
 
 _LEVEL = 0.05
 """Maximum probability, per study, of a false disagreement between metrics that depend on no hyperparameter."""
 _MIN_TRIALS = 8
 """Minimum number of trials to compare the preferences of two metrics."""
+_COSTS = frozenset("latency memory vram flops macs energy".split())
+"""Words in names of metrics that measure what a trained model costs."""
 
 
 def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
@@ -28,9 +30,18 @@ def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
     """
     return replace(
         study,
-        decisions=(*study.decisions, *_by_last_value(study, summaries)),
-        warnings=(*study.warnings, *_disagreement(study)),
+        decisions=(*study.decisions, *_several_directions(study), *_by_last_value(study, summaries)),
+        warnings=(*study.warnings, *_disagreement(study), *_dearer(study)),
     )
+
+
+def _several_directions(study: Study) -> Iterator[Decision]:
+    """Yield a decision if the tuner's tags declare several objectives."""
+    counts = [declared.count_directions(t.tags) for t in study.trials]
+    if counts and min(counts) > 1:
+        metric = clean(study.spec.objective.metric)
+        text = f"The tuner optimised {counts[0]} objectives together. This analysis judges {metric} alone."
+        yield Decision(topic="objective", text=text, overrule="--objective METRIC")
 
 
 def _by_last_value(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
@@ -83,6 +94,28 @@ def _disagreement(study: Study) -> Iterator[str]:
                     f"{clean(other)} at {_end(its)} {clean(name)}. The analysis follows the first; --objective chooses another."
                 )
                 return
+
+
+def _dearer(study: Study) -> Iterator[str]:
+    """Yield one warning if trials with better results have a higher latency, memory or other cost of the model."""
+    trials, metric = study.ranked(), clean(study.spec.objective.metric)
+    costs = study.costs[[t.index for t in trials]]
+    names = [m for m in sorted(study.metrics) if _measures_cost(study, m)]
+    for name in names:
+        values = np.array([_best(study, t.index, name, 1) for t in trials])
+        known = np.isfinite(values)
+        if known.sum() >= _MIN_TRIALS and _trend(values[known], costs[known], _LEVEL / len(names)) < 0:
+            low, high = number(float(values[known].min())), number(float(values[known].max()))
+            yield (
+                f"Trials with better {metric} have higher {clean(name)} ({low} to {high}). The analysis judges {metric} alone. If "
+                f"{clean(name)} is limited, declare `limits` in the study file for the hyperparameters that raise it."
+            )
+            return
+
+
+def _measures_cost(study: Study, name: str) -> bool:
+    own = name == study.spec.objective.metric or name in study.signals.values()
+    return not own and not metric_names.is_companion(name) and bool(_COSTS & set(metric_direction.words(name)))
 
 
 def _end(slope: float) -> str:

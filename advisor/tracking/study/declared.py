@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +36,12 @@ def direction(runs: Sequence[Run]) -> Direction | None:
     if not known:
         return None
     return "maximize" if max(known, key=lambda text: known[text]) == "maximize" else "minimize"
+
+
+def count_directions(tags: Mapping[str, str]) -> int:
+    """Return the number of directions that a tuner's tags declare; it has one for each objective."""
+    text = f"{tags.get('direction', '')} {tags.get('directions', '')}"
+    return len(re.findall(r"\b(?:minimize|maximize)\b", text, re.I))
 
 
 def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:

@@ -35,6 +35,8 @@ _MIN_DIGITS = 6
 _MAX_LISTED = 4
 """Maximum number of other populations that a message lists."""
 _TASKS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
+_TASK_TAGS = frozenset("dataset datasets corpus task benchmark".split())
+"""Nouns of tags; a tag `environment` often names where a run was started."""
 _MODELS = frozenset("model arch architecture backbone network net encoder".split())
 _NAMED = frozenset("name id type".split())
 
@@ -289,20 +291,24 @@ _SPLITS: tuple[Callable[[Experiment, Sequence[int]], Groups | None], ...] = (
 
 
 def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
-    """Return the parameters whose names end with one of the nouns and that have several words as values."""
+    """Return the parameters, or the user's tags, whose names end with one of the nouns and that have several words as values."""
     found = []
-    for name in sorted({n for i in chosen for n in experiment.runs[i].params}):
+    runs = [experiment.runs[i] for i in chosen]
+    params = {n for run in runs for n in run.params}
+    tags = {n for run in runs for n in run.tags if not n.startswith((contract.TAG_PREFIX, "mlflow."))} - params
+    for name in [*sorted(params), *sorted(tags)]:
         words = [w for w in words_of(name) if w not in _NAMED] or words_of(name)
-        marks = words[-1:] and (words[-1] in nouns or (nouns is _TASKS and words == ["data"]))
-        values = {_text(experiment.runs[i], name) for i in chosen} if marks else set()
+        known = nouns & _TASK_TAGS if name in tags else nouns
+        marks = words[-1:] and (words[-1] in known or (nouns is _TASKS and name in params and words == ["data"]))
+        values = {_text(run, name) for run in runs} if marks else set()
         if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
             found.append(name)
     return found
 
 
 def _text(run: Run, name: str) -> str | None:
-    """Return the parameter's value, without the folders of a path."""
-    value = run.params.get(name)
+    """Return the value of a parameter or tag, without the folders of a path."""
+    value = run.params.get(name, run.tags.get(name))
     return None if value is None else os.path.basename(value.strip().rstrip("/")) or value
 
 

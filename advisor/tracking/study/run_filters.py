@@ -28,8 +28,8 @@ def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tupl
         for key in keys:
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             value = first.get(key)
-            if value is not None and "'" not in value and len(value) <= 100 and kind == "params":
-                yield f"params.{_quoted(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value)
+            if value is not None and "'" not in value and len(value) <= 100 and not key.startswith("mlflow."):
+                yield f"{kind}.{_quoted(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value)
         for key in keys:
             having = frozenset(i for i, values in enumerate(logged) if key in values)
             yield f"{kind}.{_quoted(key)} IS NOT NULL", having

@@ -19,7 +19,7 @@ from advisor.planning.blocks import Block, Search, Trained, leader
 from advisor.planning.blocks.spaces import observations, steps_of
 from advisor.planning.sampling.adaptive import suggest
 from advisor.planning.sampling.halton import sample
-from loop.contenders import Chosen
+from loop.contenders import SearchResult
 from loop.record import study
 from loop.task import Outcome, Setting, Task
 
@@ -29,7 +29,7 @@ def _rules() -> tuple[Rule, ...]:
     return tuple(load_rules())
 
 
-def advised(task: Task, seed: int) -> Chosen:
+def search_by_advisor(task: Task, seed: int) -> SearchResult:
     """Run the loop."""
     return _Loop(task, seed).chosen()
 
@@ -38,21 +38,21 @@ ROUND_TRIALS = (12, 24, 48)
 """Numbers of trials of the first study of one round, by seed."""
 
 
-def one_round(task: Task, seed: int) -> Chosen:
+def one_round(task: Task, seed: int) -> SearchResult:
     """Run one study and then the next study as planned, and judge the predictions in its file."""
     loop = _Loop(task, seed)
     update = {"sampler": Sampler(seed=seed), "trials": ROUND_TRIALS[seed % len(ROUND_TRIALS)]}
     start = task.start.model_copy(update=update)
-    trials = list(loop._trained(Block("explore", start), ()).trained)
+    trials = list(loop._train_block(Block("explore", start), ()).trained)
     following = loop.next_study(start, trials, task.legal)
     if following is not None and following.searched and not following.probe and following.sampler.kind != "adaptive":
-        block = loop._trained(Block("extend", following), trials)
+        block = loop._train_block(Block("extend", following), trials)
         loop._judge(following, block.trained)
         trials += block.trained
     best = leader.best(trials)[0]
     setting = Setting(best.setting, best.steps, best.schedule)
     steps = sum(t.steps for t in trials)
-    return Chosen(setting, best.cost, len(trials), steps, tuple(loop.log), tuple(loop.predictions))
+    return SearchResult(setting, best.cost, len(trials), steps, tuple(loop.log), tuple(loop.predictions))
 
 
 @dataclass
@@ -69,34 +69,34 @@ class _Loop:
     predictions: list[tuple[float, bool]] = field(default_factory=list)
     """(stated probability, whether it came true) of each prediction that could be judged."""
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> SearchResult:
         """Search and return the choice."""
         start = self.task.start.model_copy(update={"sampler": Sampler(seed=self.seed)})
         search, blocks = Search(start, self.task.trials, self), list[Block]()
         while (block := search.next_block(blocks)) is not None:
-            blocks.append(self._trained(block, [t for b in blocks for t in b.trained]))
+            blocks.append(self._train_block(block, [t for b in blocks for t in b.trained]))
             if block.changes_space and len(blocks) > 1 and block.spec.sampler.kind != "adaptive":
                 self._judge(search.space(blocks), blocks[-1].trained)
         trials = [t for b in blocks for t in b.trained]
         best = leader.best(trials)[0]
         setting = Setting(best.setting, best.steps, best.schedule)
         steps = sum(t.steps for t in trials)
-        return Chosen(setting, best.cost, len(trials), steps, tuple(self.log), tuple(self.predictions))
+        return SearchResult(setting, best.cost, len(trials), steps, tuple(self.log), tuple(self.predictions))
 
     # --- training ---------------------------------------------------------------------------------------------------------------
 
-    def _trained(self, block: Block, earlier: Sequence[Trained]) -> Block:
+    def _train_block(self, block: Block, earlier: Sequence[Trained]) -> Block:
         """Return the block with its trials."""
         trials = list[Trained]()
-        for params in self._drawn(block.spec, lambda: [*earlier, *trials]):
+        for params in self._draw_settings(block.spec, lambda: [*earlier, *trials]):
             setting = Setting(params, steps_of(block.spec), dict(block.spec.schedule or {}))
             trials.append(self._train(setting, block.spec.probe))
         if block.kind != "repeat":
             best = min(map(leader.mean, leader.settings([*earlier, *trials])), default=math.nan)
-            self.log.append(f"{len(trials)} {_how(block)} trials in {_summary(block.spec)}; best {best:.5g}")
+            self.log.append(f"{len(trials)} {_kind_of_block(block)} trials in {_summary(block.spec)}; best {best:.5g}")
         return replace(block, trained=tuple(trials))
 
-    def _drawn(self, spec: StudySpec, done: Callable[[], Sequence[Trained]]) -> Iterator[dict[str, Value]]:
+    def _draw_settings(self, spec: StudySpec, done: Callable[[], Sequence[Trained]]) -> Iterator[dict[str, Value]]:
         count = (spec.trials or 1) * (spec.seeds or 1)
         if spec.sampler.kind != "adaptive":
             yield from sample(spec, count)
@@ -143,7 +143,7 @@ class _Loop:
                 self.predictions.append((probability, outcome.judged == "kept"))
 
 
-def _how(block: Block) -> str:
+def _kind_of_block(block: Block) -> str:
     if block.spec.sampler.kind == "adaptive":
         return "adaptive"
     return {"explore": "quasi-random", "extend": "unexplored"}.get(block.kind, block.kind)

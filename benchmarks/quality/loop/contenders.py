@@ -24,7 +24,7 @@ WIDER = 10.0
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SearchResult:
     """The result of a search."""
 
     setting: Setting
@@ -39,7 +39,7 @@ class Chosen:
     """(stated probability, whether it came true) of each prediction that could be judged."""
 
 
-Search = Callable[[Task, int], Chosen]
+Search = Callable[[Task, int], SearchResult]
 
 
 def searches() -> dict[str, Search]:
@@ -49,21 +49,23 @@ def searches() -> dict[str, Search]:
         "GP": lambda task, seed: _optuna("GPSampler", task, task.start, task.trials, seed),
         "random": lambda task, seed: _optuna("RandomSampler", task, task.start, task.trials, seed),
         "random, 2x trials": lambda task, seed: _optuna("RandomSampler", task, task.start, 2 * task.trials, seed),
-        "random, 10x wider": lambda task, seed: _optuna("RandomSampler", task, wider(task), task.trials, seed),
-        "TPE, 10x wider": lambda task, seed: _optuna("TPESampler", task, wider(task), task.trials, seed),
+        "random, 10x wider": lambda task, seed: _optuna("RandomSampler", task, widened_space(task), task.trials, seed),
+        "TPE, 10x wider": lambda task, seed: _optuna("TPESampler", task, widened_space(task), task.trials, seed),
     }
     if find_spec("ax") is not None:
         contenders["Ax"] = _ax
     return contenders
 
 
-def wider(task: Task) -> StudySpec:
+def widened_space(task: Task) -> StudySpec:
     """Return the starting space with every range extended tenfold on both sides, up to the limits of the hyperparameter."""
-    parameters = {n: _wider(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()}
+    parameters = {
+        n: _widen_parameter(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()
+    }
     return task.legal(task.start.model_copy(update={"parameters": parameters}))
 
 
-def _wider(name: str, parameter: Parameter) -> Parameter:
+def _widen_parameter(name: str, parameter: Parameter) -> Parameter:
     assert parameter.low is not None
     assert parameter.high is not None
     floor, ceiling = hard_limits(name, parameter.type)
@@ -81,7 +83,7 @@ def _wider(name: str, parameter: Parameter) -> Parameter:
     return Parameter.model_validate(parameter.model_dump() | {"low": low, "high": high})
 
 
-class _Tally:
+class _TrialTally:
     """The trials of one search."""
 
     def __init__(self, task: Task, spec: StudySpec, seed: int) -> None:
@@ -91,10 +93,10 @@ class _Tally:
         self._last: Setting | None = None
         self.worst, self.count = math.nan, 0
 
-    def run(self, drawn: dict[str, Value]) -> float:
+    def run(self, params: dict[str, Value]) -> float:
         """Train and return the cost, or the worst cost so far if the training failed."""
         steps = self._spec.max_train_steps or 1
-        setting = Setting({**self._fixed, **drawn}, steps, dict(self._spec.schedule or {}))
+        setting = Setting({**self._fixed, **params}, steps, dict(self._spec.schedule or {}))
         cost = self._task.run(setting, 1000 * self._seed + self.count).cost
         self.count, self._last = self.count + 1, setting
         if not math.isfinite(cost):
@@ -104,18 +106,18 @@ class _Tally:
             self._best = cost, setting
         return cost
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> SearchResult:
         """Return the best trial, or the last one if none had a result."""
         assert self._last is not None
         cost, setting = self._best or (math.nan, self._last)
-        return Chosen(setting, cost, self.count, self.count * setting.steps)
+        return SearchResult(setting, cost, self.count, self.count * setting.steps)
 
 
-def _optuna(sampler: str, task: Task, spec: StudySpec, trials: int, seed: int) -> Chosen:
+def _optuna(sampler: str, task: Task, spec: StudySpec, trials: int, seed: int) -> SearchResult:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    tally = _Tally(task, spec, seed)
+    tally = _TrialTally(task, spec, seed)
     options: dict[str, Any] = {"deterministic_objective": False} if sampler == "GPSampler" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -137,12 +139,12 @@ def _suggest(trial: Any, name: str, parameter: Parameter) -> Value:
     return value
 
 
-def _ax(task: Task, seed: int) -> Chosen:
-    with _silent():
+def _ax(task: Task, seed: int) -> SearchResult:
+    with _silence_libraries():
         # Imported dynamically so that type checking does not depend on the installation.
         client_of: Any = import_module("ax.api.client")
         configs: Any = import_module("ax.api.configs")
-        spec, tally = task.start, _Tally(task, task.start, seed)
+        spec, tally = task.start, _TrialTally(task, task.start, seed)
         client = client_of.Client(random_seed=seed)
         client.configure_experiment(
             parameters=[
@@ -168,7 +170,7 @@ def _ax(task: Task, seed: int) -> Chosen:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _silence_libraries() -> Iterator[None]:
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -42,14 +42,14 @@ class Result:
     """(stated probability, whether it came true) of each prediction that could be judged."""
 
 
-def key_of(task: Task, contender: str, seed: int) -> str:
+def result_key(task: Task, contender: str, seed: int) -> str:
     """Return a key of all inputs that can change the result; for the loop and the round, also of the advisor's source."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
-    return _hash([*facts, _sources() if contender in (LOOP, ROUND) else ""])
+    return _hash([*facts, _digest_of_sources() if contender in (LOOP, ROUND) else ""])
 
 
 @lru_cache(maxsize=1)
-def _sources() -> str:
+def _digest_of_sources() -> str:
     files = sorted(
         [*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
     )
@@ -83,7 +83,7 @@ def append(folder: Path, result: Result) -> None:
         file.write(json.dumps(asdict(result)) + "\n")
 
 
-def stored(folder: Path | None, key: object, make: Callable[[], Outcome]) -> Outcome:
+def cached_outcome(folder: Path | None, key: object, make: Callable[[], Outcome]) -> Outcome:
     """Return the stored outcome of a training, or train and store it."""
     if folder is None:
         return make()

@@ -27,7 +27,7 @@ TITLES: Mapping[Space, str] = {
 }
 
 
-def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
+def table_text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
     """Return the whole table. floors: the lowest possible cost by task, NaN if unknown."""
     searches = [r for r in results if r.contender != ROUND]
     regrets = regrets_of(searches, floors)
@@ -39,10 +39,10 @@ def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
                 noise = {t: float(np.median([r.noise for r in results if r.task == t])) for t in tasks}
-                lines += ["", *_against(regrets, tasks, contenders, noise)]
+                lines += ["", *_comparison_table(regrets, tasks, contenders, noise)]
     for contender, title in ((LOOP, "Predictions of the loop"), (ROUND, "Predictions of one study for the next one")):
         lines += _calibration(title, [p for r in results if r.contender == contender for p in r.predictions])
-    return "\n".join([*lines, *(_losses(results, regrets) if losses else [])]).strip()
+    return "\n".join([*lines, *(_loss_lines(results, regrets) if losses else [])]).strip()
 
 
 Regrets = Mapping[tuple[str, str], Mapping[int, float]]
@@ -76,7 +76,7 @@ def _median(values: FloatArray) -> str:
     return f"{np.median(values):.3g} ({low:.2g} to {high:.2g})"
 
 
-def _against(
+def _comparison_table(
     regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str], noise: Mapping[str, float]
 ) -> list[str]:
     """Return the table with the share of searches in which the loop beat each contender, and the ratios of median regrets."""
@@ -90,10 +90,10 @@ def _against(
         if pairs:
             shares = [float(np.mean(p[:, 0] <= p[:, 1] + BEYOND * noise[t])) for t, p in pairs.items()]
             each = list(pairs.values())
-            rows.append(f"| {other} | {_wins(each)} | {_share(shares)} | {_ratio(each)} |")
+            rows.append(f"| {other} | {_share_of_wins(each)} | {_share(shares)} | {_ratio(each)} |")
     best = [_best_of_others(regrets, t, contenders) for t in tasks]
     if any(len(p) for p in best):
-        rows.append(f"| the best of them by median in each task | {_wins([p for p in best if len(p)])} | | |")
+        rows.append(f"| the best of them by median in each task | {_share_of_wins([p for p in best if len(p)])} | | |")
     return rows
 
 
@@ -110,7 +110,7 @@ def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> F
     return _pairs(regrets, task, min(fair, key=lambda c: float(np.median(list(regrets[task, c].values())))))
 
 
-def _wins(pairs: Sequence[FloatArray]) -> str:
+def _share_of_wins(pairs: Sequence[FloatArray]) -> str:
     """Return the share of tasks x seeds in which the loop did better (ties count half), and its interval over tasks."""
     return _share([float(np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1]))) for p in pairs])
 
@@ -133,10 +133,10 @@ def _ratio(pairs: Sequence[FloatArray]) -> str:
         medians = np.median(np.concatenate([scaled[i] for i in rng.integers(len(scaled), size=len(scaled))]), axis=0)
         drawn.append(medians[0] / max(medians[1], 1e-12))
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return f"{_times(ours / max(theirs, 1e-12))} ({_times(low)} to {_times(high)})"
+    return f"{_ratio_text(ours / max(theirs, 1e-12))} ({_ratio_text(low)} to {_ratio_text(high)})"
 
 
-def _times(ratio: float) -> str:
+def _ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else "over 100"
 
 
@@ -145,20 +145,20 @@ def _calibration(title: str, predictions: Sequence[tuple[float, bool]]) -> list[
     if not predictions:
         return []
     stated, kept = np.array(predictions, dtype=np.float64).T
-    rows = [f"| {low:.0%} to {high:.0%} | {_kept(stated, kept, low, high)} |" for low, high in BINS]
+    rows = [f"| {low:.0%} to {high:.0%} | {_prediction_cells(stated, kept, low, high)} |" for low, high in BINS]
     brier = float(np.mean((stated - kept) ** 2))
     head = [f"### {title}", "", "| stated probability | predictions | mean stated | came true |"]
     return ["", *head, "|---|---|---|---|", *rows, "", f"Brier score {brier:.3f}, {len(stated)} predictions."]
 
 
-def _kept(stated: FloatArray, kept: FloatArray, low: float, high: float) -> str:
+def _prediction_cells(stated: FloatArray, came_true: FloatArray, low: float, high: float) -> str:
     these = (stated >= low) & (stated < (high if high < 1 else 1.1))
     if not these.any():
         return "0 | - | -"
-    return f"{these.sum()} | {stated[these].mean():.0%} | {kept[these].mean():.0%}"
+    return f"{these.sum()} | {stated[these].mean():.0%} | {came_true[these].mean():.0%}"
 
 
-def _losses(results: Sequence[Result], regrets: Regrets) -> list[str]:
+def _loss_lines(results: Sequence[Result], regrets: Regrets) -> list[str]:
     """List the loop's decisions in each search in which a contender did better."""
     lines = []
     for r in (r for r in results if r.contender == LOOP):

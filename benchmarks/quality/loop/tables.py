@@ -141,7 +141,7 @@ class TableTask:
         return any(n in RATES and as_number(params[n]) > as_number(self._axes[n][-1]) for n in self._axes)
 
     def _point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
-        return tuple(_nearest(name, choices, params[name]) for name, choices in self._axes.items())
+        return tuple(_nearest_index(name, choices, params[name]) for name, choices in self._axes.items())
 
     def legal(self, spec: StudySpec) -> StudySpec:
         """Move the ends of ranges to grid points; drop hyperparameters that the table lacks, unless a formula uses them."""
@@ -155,7 +155,7 @@ class TableTask:
             if self.factor > 1:
                 parameters[name] = asked
                 continue
-            low, high = (_nearest(name, choices, end) for end in (asked.low or 0.0, asked.high or 0.0))
+            low, high = (_nearest_index(name, choices, end) for end in (asked.low or 0.0, asked.high or 0.0))
             if low == high:
                 parameters[name] = Parameter(role="fixed", type=asked.type, value=choices[low], why=asked.why)
             else:
@@ -173,16 +173,16 @@ def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value], factor
     if len(values) == 1:
         return Parameter(role="fixed", type=kind, value=values[0])
     factor = factor if scale == "log" else 1.0
-    (low, high), limits = (_extended(kind, ends[0], ends[-1], factor) for ends in (values, grid))
+    (low, high), limits = (_extended_range(kind, ends[0], ends[-1], factor) for ends in (values, grid))
     return Parameter(type=kind, low=low, high=high, scale=scale, limits=limits)
 
 
-def _extended(kind: str, low: Value, high: Value, factor: float) -> tuple[float, float]:
+def _extended_range(kind: str, low: Value, high: Value, factor: float) -> tuple[float, float]:
     ends = as_number(low) / factor, as_number(high) * factor
     return (float(max(round(ends[0]), 1)), float(round(ends[1]))) if kind == "int" else ends
 
 
-def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
+def _nearest_index(name: str, choices: Sequence[Value], value: Value) -> int:
     """Return the index of the nearest grid value on the hyperparameter's scale."""
     if isinstance(choices[0], str):
         return list(choices).index(value)
@@ -196,7 +196,7 @@ def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
 def tasks() -> list[TableTask]:
     """Return the tasks of all windows below that exclude the best setting, and of all grids: whole, around the best, too wide."""
     windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
-    wrong = [task for task in windows if excludes_best(task)]
+    wrong = [task for task in windows if window_excludes_best(task)]
     right = [TableTask(table, {}) for table in TABLES]
     right += [TableTask(table, _around_best(table), around_best=True) for table in TABLES]
     return [*wrong, *right, *(TableTask(table, {}, "ten times too wide", factor=WIDE) for table in TABLES)]
@@ -215,7 +215,7 @@ def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
     return windows
 
 
-def excludes_best(task: TableTask) -> bool:
+def window_excludes_best(task: TableTask) -> bool:
     """Return whether the window's best setting is worse than the grid's by more than two standard deviations between seeds."""
     known = grid(task.table)
     inside = known.means[tuple(task._part(name) for name in known.axes)]

@@ -19,7 +19,7 @@ from recordings.training import Training
 
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
-from loop.results import stored
+from loop.results import cached_outcome
 from loop.task import FIRST_JUDGED_SEED, Outcome, Setting, Space
 
 JUDGED_TRAININGS = 4
@@ -64,7 +64,7 @@ class TrainingTask:
 
         training = self._training(setting)
         key = [VERSION, asdict(training), dict(setting.params), seed]
-        return stored(self.results, key, lambda: train(training, setting.params, seed))
+        return cached_outcome(self.results, key, lambda: train(training, setting.params, seed))
 
     def _training(self, setting: Setting) -> Training:
         known = {n: v for n, v in setting.params.items() if n in HYPERPARAMETERS}

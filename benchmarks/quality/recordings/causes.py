@@ -64,16 +64,19 @@ _NOT_SWITCHED: Mapping[str, Callable[[RecordedStudy], bool]] = {
 
 def studies() -> list[RecordedStudy]:
     """Return all studies to record, each with negative labels for the facts that it leaves unchanged."""
-    listed = [*_healthy(), *space_studies(), *_curves(), *_stability(), *_steps(), *_batch(), *_pipeline(), *decision_studies()]
-    return [replace(study, labels=(*study.labels, *_unchanged(study))) for study in listed]
+    listed = [
+        *_healthy_studies(), *space_studies(), *_curve_studies(), *_stability_studies(), *_length_studies(), *_batch_studies(),
+        *_pipeline_studies(), *decision_studies(),
+    ]
+    return [replace(study, labels=(*study.labels, *_labels_of_unchanged_facts(study))) for study in listed]
 
 
-def _unchanged(study: RecordedStudy) -> tuple[Label, ...]:
+def _labels_of_unchanged_facts(study: RecordedStudy) -> tuple[Label, ...]:
     labelled = {label.rule for label in study.labels}
     return must_not_fire(*(rule for rule, holds in _NOT_SWITCHED.items() if rule not in labelled and holds(study)))
 
 
-def _healthy() -> list[RecordedStudy]:
+def _healthy_studies() -> list[RecordedStudy]:
     nothing = "nothing was switched on"
     cnn = {"learning_rate": log_range(0.002, 0.4), "dropout": linear_range(0, 0.3), "weight_decay": log_range(1e-6, 3e-3)}
     # The transformers' best learning rate is near the upper end of their range, so no label says that it lies inside.
@@ -96,7 +99,7 @@ NOISY = Training(
 NOISY_RATES = {"learning_rate": log_range(0.005, 0.05)}
 
 
-def _curves() -> list[RecordedStudy]:
+def _curve_studies() -> list[RecordedStudy]:
     memorised = replace(WALK, n_train=150, max_train_steps=200, evaluate_every=10, weight_decay=0.0)
     rates = {"learning_rate": log_range(0.02, 0.5)}
     tiny = Training(n_valid=40, schedule="constant", learning_rate=0.3, evaluate_every=10, max_train_steps=400)
@@ -178,7 +181,7 @@ def _curves() -> list[RecordedStudy]:
     ]
 
 
-def _stability() -> list[RecordedStudy]:
+def _stability_studies() -> list[RecordedStudy]:
     post = Training(
         task="digits-residual", norm="post", depth=8, width=32, warmup_steps=0, objective="val/loss",
         max_train_steps=200, evaluate_every=10,
@@ -233,7 +236,7 @@ def _stability() -> list[RecordedStudy]:
     ]
 
 
-def _steps() -> list[RecordedStudy]:
+def _length_studies() -> list[RecordedStudy]:
     peak = Training(
         n_train=120, n_valid=800, dropout=0.0, width=256, max_train_steps=1500, evaluate_every=15, objective="val/loss",
         schedule="constant", weight_decay=0.0,
@@ -259,7 +262,7 @@ def _steps() -> list[RecordedStudy]:
     ]
 
 
-def _batch() -> list[RecordedStudy]:
+def _batch_studies() -> list[RecordedStudy]:
     sizes = grid("batch_size", (8, 16, 32, 64, 128, 256))
     sized = {"batch_size": Parameter(type="int", low=8, high=256, scale="log")}
     return [
@@ -285,7 +288,7 @@ def _batch() -> list[RecordedStudy]:
     ]
 
 
-def _pipeline() -> list[RecordedStudy]:
+def _pipeline_studies() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "evaluations-irregular", "evaluations at random intervals, as when they are timed by the clock",

@@ -42,19 +42,19 @@ def _examples(task: str) -> tuple[torch.Tensor, torch.Tensor]:
     if task.startswith("digits"):
         images, labels = load_digits(return_X_y=True)
         return torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
-    letters = _text() if task == "text" else _walk()
+    letters = _help_text() if task == "text" else _synthetic_text()
     windows = letters.unfold(0, CONTEXT + 1, CONTEXT // 2)
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
-def _text() -> torch.Tensor:
+def _help_text() -> torch.Tensor:
     """Return characters of the language reference in Python's help, as numbers below `LETTERS`."""
     text = " ".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))[:120_000].lower()
     known = {letter: i for i, letter in enumerate(sorted(set(text), key=lambda c: (-text.count(c), c))[: LETTERS - 1])}
     return torch.tensor([known.get(letter, LETTERS - 1) for letter in text])
 
 
-def _walk() -> torch.Tensor:
+def _synthetic_text() -> torch.Tensor:
     """Return a text in a synthetic language: a rule determines each letter from the two letters before; one in ten is random."""
     chance = torch.Generator().manual_seed(2)
     rule = torch.randint(16, (16, 16), generator=chance)

@@ -36,9 +36,11 @@ def train(training: Training, params: Mapping[str, Value], index: int, study: st
     model = tasks.build(training)
     optimizer = optimizer_of(model, training)
     loader = _loader(
-        _Batches(train_set, training.wait_s, training.wait_per_example_s), training.batch_size, shuffle=training.shuffle
+        _BatchDataset(train_set, training.wait_s, training.wait_per_example_s),
+        training.batch_size,
+        shuffle=training.shuffle,
     )
-    valid_loader = _loader(_Batches(valid_set), training.eval_batch_size)
+    valid_loader = _loader(_BatchDataset(valid_set), training.eval_batch_size)
     scheduler = _scheduler(optimizer, training)
     with TuningLogger(
         model,
@@ -62,10 +64,10 @@ def train(training: Training, params: Mapping[str, Value], index: int, study: st
             last = training.max_train_steps - 1
             checkpoint = [{"step": last, "value": None, "path": "last.pt"}]
             log.note({contract.TAG_CHECKPOINTS: json.dumps({"policy": "last", "kept": checkpoint, "chosen": last})})
-        _loop(training, model, optimizer, scheduler, loader, valid_loader, log)
+        _training_loop(training, model, optimizer, scheduler, loader, valid_loader, log)
 
 
-def _loop(
+def _training_loop(
     training: Training,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -76,11 +78,11 @@ def _loop(
 ) -> None:
     loss_of = nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
     evaluations = _evaluation_steps(training)
-    batches = _forever(log, loader)
+    batches = _endless_batches(log, loader)
     for step in range(1, training.max_train_steps + 1):
         losses = []
         for _ in range(training.micro_batches):
-            x, y = _corrupt(next(batches), training, step)
+            x, y = _corrupt_batch(next(batches), training, step)
             loss = loss_of(model(x), y)
             (loss / training.micro_batches).backward()
             losses.append(loss)
@@ -100,12 +102,14 @@ def _loop(
             scheduler.step()
 
 
-def _forever(log: TuningLogger, loader: DataLoader[tuple[torch.Tensor, ...]]) -> Iterator[tuple[torch.Tensor, ...]]:
+def _endless_batches(
+    log: TuningLogger, loader: DataLoader[tuple[torch.Tensor, ...]]
+) -> Iterator[tuple[torch.Tensor, ...]]:
     while True:
         yield from log.batches(loader)
 
 
-class _Batches(TensorDataset):
+class _BatchDataset(TensorDataset):
     """A data set that returns whole batches, each after a wait."""
 
     def __init__(self, data: TensorDataset, wait_s: float = 0.0, wait_per_example_s: float = 0.0) -> None:
@@ -118,7 +122,7 @@ class _Batches(TensorDataset):
         return tuple(tensor[indices] for tensor in self.tensors)
 
 
-def _loader(data: _Batches, batch_size: int, *, shuffle: bool = False) -> DataLoader[tuple[torch.Tensor, ...]]:
+def _loader(data: _BatchDataset, batch_size: int, *, shuffle: bool = False) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(data, batch_size, shuffle=shuffle, drop_last=shuffle, collate_fn=_identity)
 
 
@@ -126,7 +130,7 @@ def _identity(batch: Any) -> Any:
     return batch
 
 
-def _corrupt(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _corrupt_batch(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply outliers and wrong labels to a batch."""
     x, y = batch
     if training.outliers and random.random() < training.outliers:
@@ -197,4 +201,4 @@ def _train_error(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]])
     data = loader.dataset
     assert isinstance(data, TensorDataset)
     sample = TensorDataset(*(tensor[:500] for tensor in data.tensors))
-    return evaluate(model, _loader(_Batches(sample), 500))["val/error"]
+    return evaluate(model, _loader(_BatchDataset(sample), 500))["val/error"]

@@ -13,7 +13,7 @@ from advisor.model.change import SetRange
 from advisor.model.space import FloatArray
 from advisor.planning.stages import MIN_CONFIDENCE
 from advisor.tracking.study.assemble import assemble
-from worlds.world import Made, Outcome, Random, Situation, Store
+from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 # --- studies whose results are a known function of the settings -----------------------------------------------------------------
 
@@ -48,10 +48,10 @@ class Recorder:
             value = np.full(len(at), 0.1 if self.accuracy else np.nan)
         self.store.log(params, {self.metric: (at, value), "train_loss": (train_at, train)})
 
-    def made(self, **truth: Any) -> Made:
+    def made(self, **truth: Any) -> SimulatedStudy:
         """Return the study."""
         direction = "maximize" if self.accuracy else "minimize"
-        return Made(self.store.experiment(), {"objective": self.metric, "direction": direction}, truth)
+        return SimulatedStudy(self.store.experiment(), {"objective": self.metric, "direction": direction}, truth)
 
 
 def _positions(random: Random, count: int) -> FloatArray:
@@ -62,7 +62,7 @@ def _positions(random: Random, count: int) -> FloatArray:
 # --- the highest learning rate that trains --------------------------------------------------------------------------------------
 
 
-def rates(random: Random, count: int, inside: float) -> Made:
+def rates(random: Random, count: int, inside: float) -> SimulatedStudy:
     """Return a search of the learning rate. inside: decades from the best rate to the highest rate that trains."""
     rec = Recorder(random)
     decades, edge = float(random.uniform(3, 4.5)), float(random.uniform(-3, 0))
@@ -85,7 +85,7 @@ def _critical_edge(outcome: Outcome) -> bool:
     return any(f.severity == "critical" for f in outcome.fired("stability-edge"))
 
 
-def real_edge(random: Random, count: int) -> Made:
+def real_edge(random: Random, count: int) -> SimulatedStudy:
     """Return a search of the learning rate in which results improve up to the highest rate that trains.
 
     The lowest rate that fails is at most four times as high. In a wider gap, no trial shows the results, and the advisor rightly
@@ -97,7 +97,7 @@ def real_edge(random: Random, count: int) -> Made:
             return made
 
 
-def one_rate(random: Random) -> Made:
+def one_rate(random: Random) -> SimulatedStudy:
     """Return a grid of 36 learning rates. Training succeeds at one rate only; elsewhere it ends at chance level or diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
@@ -121,11 +121,11 @@ def _best_rate_missed(outcome: Outcome) -> bool:
 # --- ends of ranges in many dimensions ------------------------------------------------------------------------------------------
 
 
-def eight(random: Random, count: int, where: float) -> Made:
-    """Return a random search of 8 hyperparameters. where: position of the best learning rate in its range."""
+def eight_hyperparameters(random: Random, count: int, position: float) -> SimulatedStudy:
+    """Return a random search of 8 hyperparameters. position: position of the best learning rate in its range."""
     rec, at = Recorder(random), random.uniform(size=(count, 8))
     weights = np.array([random.uniform(0.5, 1.0), *random.uniform(0, 0.35, size=7)])
-    best = np.array([where, *random.uniform(0.2, 0.8, size=7)])
+    best = np.array([position, *random.uniform(0.2, 0.8, size=7)])
     noise = float(random.uniform(0.01, 0.03))
     for u in at:
         excess = 0.1 + float((weights * (u - best) ** 2).sum()) / 1.5 + noise * random.standard_normal()
@@ -137,7 +137,7 @@ def eight(random: Random, count: int, where: float) -> Made:
 # --- learning rate and batch size -----------------------------------------------------------------------------------------------
 
 
-def batches(random: Random, shift: float, grid: bool) -> Made:
+def batches(random: Random, shift: float, grid: bool) -> SimulatedStudy:
     """Return a search of learning rate and batch size. shift: ratio of the best rates at the largest and smallest batch size."""
     rec = Recorder(random)
     sizes = [32, 64, 128, 256][: int(random.integers(3, 5))]
@@ -165,7 +165,7 @@ def _pair_found(outcome: Outcome) -> bool:
 # --- enough trials --------------------------------------------------------------------------------------------------------------
 
 
-def sampled(random: Random, *, grid: bool) -> Made:
+def sampled_space(random: Random, *, grid: bool) -> SimulatedStudy:
     """Return a search of two or three hyperparameters, and the expected gain of twice as many trials."""
     rec, d = Recorder(random), int(random.integers(2, 4))
     best, widths = random.uniform(0.1, 0.9, size=d), random.uniform(0.3, 1.5, size=d)
@@ -189,7 +189,7 @@ def sampled(random: Random, *, grid: bool) -> Made:
     return rec.made(gain=gain * rec.scale, noise=noise * rec.scale, third=good * rec.scale)
 
 
-def _wrongly_undersampled(outcome: Outcome) -> bool:
+def _asks_for_useless_trials(outcome: Outcome) -> bool:
     """Return True if the rule asks for more trials although twice as many trials would gain next to nothing.
 
     A finding that states a probability of such a gain below one half does not count, because the plan does not apply it.
@@ -203,7 +203,7 @@ def _amount_missing(outcome: Outcome) -> bool:
     return any("would improve the best" not in str(f.message) for f in outcome.fired("space-undersampled"))
 
 
-def sparse(random: Random) -> Made:
+def sparse(random: Random) -> SimulatedStudy:
     """Return 8 random trials of four hyperparameters that all matter."""
     rec = Recorder(random)
     best = random.uniform(0.2, 0.8, size=4)
@@ -216,9 +216,9 @@ def sparse(random: Random) -> Made:
 # --- decisions between settings -------------------------------------------------------------------------------------------------
 
 
-def repeated(
-    random: Random, *, lead: float, deviation: float = 0.01, again: int | None = None, loss: bool = False
-) -> Made:
+def repeated_best(
+    random: Random, *, lead: float, deviation: float = 0.01, repeat_count: int | None = None, loss: bool = False
+) -> SimulatedStudy:
     """Return single runs of several settings, followed by repeats of the two best settings with new seeds.
 
     lead: advantage of the first setting over all others, in standard deviations between seeds; the others are equal.
@@ -227,14 +227,14 @@ def repeated(
     rec.wobble = 0.0
     if loss:  # a language model
         rec.start = 4.7
-    settings, again = int(random.integers(6, 17)), again or int(random.integers(3, 7))
+    settings, repeat_count = int(random.integers(6, 17)), repeat_count or int(random.integers(3, 7))
     rates = random.permutation(np.round(np.logspace(-4, -2, settings), 6))
     results = 0.2 + deviation * random.standard_normal(settings)
     results[0] -= lead * deviation
     for rate, result in zip(rates, results, strict=True):
         rec.log({"lr": float(rate), "seed": 0}, float(result))
     first, second = np.argsort(results)[:2]
-    for seed in range(1, again + 1):
+    for seed in range(1, repeat_count + 1):
         for chosen in (first, second):
             result = 0.2 - lead * deviation * (chosen == 0) + deviation * random.standard_normal()
             rec.log({"lr": float(rates[chosen]), "seed": seed}, float(result))
@@ -242,12 +242,12 @@ def repeated(
     return rec.made(first=f"run-{one}", second=f"run-{other}", right=bool(first == 0))
 
 
-def _adopted(outcome: Outcome) -> bool:
+def _calls_lead_proven(outcome: Outcome) -> bool:
     """Return True if the report treats a lead of the best setting as proven."""
     return outcome.status("adopt") == "quiet"
 
 
-def _compared(outcome: Outcome) -> str:
+def _compare_decision(outcome: Outcome) -> str:
     """Return the decision of `advisor compare` between the two repeated settings."""
     study = assemble(outcome.made.experiment, **outcome.made.arguments)
     sides = []
@@ -257,7 +257,7 @@ def _compared(outcome: Outcome) -> str:
     return compare(*sides).decision
 
 
-def noisy_winner(random: Random) -> Made:
+def noisy_winner(random: Random) -> SimulatedStudy:
     """Return equally good trials, of which the one with the noisiest evaluations has the best single evaluation."""
     rec = Recorder(random)
     rec.points, rec.wobble = 40, 0.002
@@ -270,7 +270,7 @@ def noisy_winner(random: Random) -> Made:
 def _row(
     row: str,
     fault: str,
-    make: Callable[[Random], Made],
+    make: Callable[[Random], SimulatedStudy],
     faulty: Callable[[Outcome], bool],
     bound: float = 0.05,
     studies: int = 40,
@@ -278,7 +278,7 @@ def _row(
     return Situation(row, fault, make, faulty, bound, studies)
 
 
-def _quiet(*rules: str) -> Callable[[Outcome], bool]:
+def _rules_are_quiet(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: not outcome.fired(*rules)
 
 
@@ -313,14 +313,14 @@ SITUATIONS: tuple[Situation, ...] = (
     _row(
         "D23 8 dimensions, the best rate beyond the end",
         "space-boundary is quiet",
-        lambda r: eight(r, int(r.integers(24, 49)), 1.3),
+        lambda r: eight_hyperparameters(r, int(r.integers(24, 49)), 1.3),
         lambda o: not _lr_end(o),
         0.1,
     ),
     _row(
         "D23 8 dimensions, the best rate at 0.6",
         "space-boundary fires on the rate",
-        lambda r: eight(r, int(r.integers(24, 49)), 0.6),
+        lambda r: eight_hyperparameters(r, int(r.integers(24, 49)), 0.6),
         _lr_end,
         0.1,
     ),
@@ -345,52 +345,69 @@ SITUATIONS: tuple[Situation, ...] = (
         _pair_found,
     ),
     _row(
-        "D25 space sampled on a grid", "more trials without a gain", partial(sampled, grid=True), _wrongly_undersampled
+        "D25 space sampled on a grid",
+        "more trials without a gain",
+        partial(sampled_space, grid=True),
+        _asks_for_useless_trials,
     ),
     _row(
-        "D25 space sampled at random", "more trials without a gain", partial(sampled, grid=False), _wrongly_undersampled
+        "D25 space sampled at random",
+        "more trials without a gain",
+        partial(sampled_space, grid=False),
+        _asks_for_useless_trials,
     ),
-    _row("D25 8 trials of 4 hyperparameters", "space-undersampled is quiet", sparse, _quiet("space-undersampled"), 0.1),
+    _row(
+        "D25 8 trials of 4 hyperparameters",
+        "space-undersampled is quiet",
+        sparse,
+        _rules_are_quiet("space-undersampled"),
+        0.1,
+    ),
     _row("D25 the amount that more trials gain", "the amount is missing", sparse, _amount_missing, 0.0),
-    _row("D26 the noisiest trial wins", "noise is not reported", noisy_winner, _quiet("curve-step-variance", "adopt")),
+    _row(
+        "D26 the noisiest trial wins",
+        "noise is not reported",
+        noisy_winner,
+        _rules_are_quiet("curve-step-variance", "adopt"),
+    ),
     _row(
         "D27 equal settings, the two best repeated",
         "adopt shows a lead",
-        partial(repeated, lead=0.0),
-        _adopted,
+        partial(repeated_best, lead=0.0),
+        _calls_lead_proven,
         studies=100,
     ),
     _row(
         "D27 equal settings, the two best repeated, compare",
         "compare adopts one",
-        partial(repeated, lead=0.0),
-        lambda o: _compared(o) == "adopt",
+        partial(repeated_best, lead=0.0),
+        lambda o: _compare_decision(o) == "adopt",
         studies=100,
     ),
     _row(
         "D28 a lead of 4 standard deviations, 6 repeats",
         "adopt doubts it",
-        partial(repeated, lead=4.0, again=6),
-        lambda o: bool(o.made.truth["right"]) and not _adopted(o),
+        partial(repeated_best, lead=4.0, repeat_count=6),
+        lambda o: bool(o.made.truth["right"]) and not _calls_lead_proven(o),
         0.1,
     ),
     _row(
         "D28 a lead of 4 standard deviations, 6 repeats, compare",
         "compare does not adopt",
-        partial(repeated, lead=4.0, again=6),
-        lambda o: bool(o.made.truth["right"]) and _compared(o) != "adopt",
+        partial(repeated_best, lead=4.0, repeat_count=6),
+        lambda o: bool(o.made.truth["right"]) and _compare_decision(o) != "adopt",
         0.1,
     ),
     _row(
         "D29 a loss of 3.276 against 3.28, 6 repeats",
         "adopt shows a lead",
-        partial(repeated, lead=4.0, deviation=0.0005, again=6, loss=True),
-        _adopted,
+        partial(repeated_best, lead=4.0, deviation=0.0005, repeat_count=6, loss=True),
+        _calls_lead_proven,
     ),
     _row(
         "D29 a loss of 3.276 against 3.28, 6 repeats, compare",
         "compare adopts one",
-        partial(repeated, lead=4.0, deviation=0.0005, again=6, loss=True),
-        lambda o: _compared(o) == "adopt",
+        partial(repeated_best, lead=4.0, deviation=0.0005, repeat_count=6, loss=True),
+        lambda o: _compare_decision(o) == "adopt",
     ),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from advisor.tracking.runs import RunStatus
-from worlds.failing import at_chance, collapsed, failing, not_a_number, out_of_memory, skipped_batches
+from worlds.failing import at_chance, collapsed_trial, failing_studies, not_a_number, out_of_memory, skipped_batches
 from worlds.shortened import (
     chosen_length,
-    crashing,
+    crashing_trials,
     early_stopped,
     healthy,
-    preempted,
+    preempted_runs,
     pruned_by,
-    seeds,
+    repeats_with_seeds,
     time_limit,
 )
 from worlds.world import Outcome, Situation
@@ -22,7 +22,7 @@ MIN_TRIALS = 8
 """Minimum number of trials for a next study to count as a search of the space; the playbook's short probes have fewer trials."""
 
 
-def _called_a_bug(outcome: Outcome) -> bool:
+def _counts_pruned_as_crashed(outcome: Outcome) -> bool:
     """Return True if the report counts pruned trials as crashed, or does not say that trials were pruned."""
     wrong = [
         s for s, true in zip(outcome.statuses(), outcome.made.truth["states"], strict=True) if true == "pruned" != s
@@ -32,7 +32,7 @@ def _called_a_bug(outcome: Outcome) -> bool:
     return bool("infeasible" in wrong and crashed) or missed or "pruned" not in outcome.text
 
 
-def _wrong_length(outcome: Outcome) -> bool:
+def _plans_short_length(outcome: Outcome) -> bool:
     """Return True if a next study is shorter than a complete trial."""
     if outcome.report is None:
         return True
@@ -41,7 +41,7 @@ def _wrong_length(outcome: Outcome) -> bool:
     return any(n is None or n < 0.9 * outcome.made.truth["length"] for n in lengths)
 
 
-def _optimum_left_out(outcome: Outcome) -> bool:
+def _excludes_optimum(outcome: Outcome) -> bool:
     """Return True if a proposed range leaves the best learning rate out."""
     if outcome.report is None:
         return True
@@ -57,7 +57,7 @@ def _hardly_matters(outcome: Outcome) -> bool:
     return any(f.subject in outcome.made.truth["matters"] for f in outcome.fired("space-insensitive"))
 
 
-def _misread(outcome: Outcome) -> bool:
+def _misreads_end(outcome: Outcome) -> bool:
     """Return True if, for some kind of end, over a tenth of the trials are read as another kind, or if trials are missing."""
     true, read = outcome.made.truth["states"], outcome.statuses()
     if len(true) != len(read):
@@ -70,7 +70,7 @@ def _misread(outcome: Outcome) -> bool:
     )
 
 
-def _late_step(outcome: Outcome) -> bool:
+def _judges_best_step(outcome: Outcome) -> bool:
     """Return True if the report judges best steps that early stopping chose, or does not mention the early stopping."""
     stopped = outcome.made.truth["states"].count("early_stopped")
     if stopped < 5:
@@ -78,12 +78,12 @@ def _late_step(outcome: Outcome) -> bool:
     return bool(outcome.fired("step-position")) or "checkpoint" not in outcome.text
 
 
-def _decided(outcome: Outcome) -> bool:
+def _counts_repeats(outcome: Outcome) -> bool:
     """Return True if a finding treats runs as repeats of a setting. A finding about noise of evaluations does not need repeats."""
     return any(f.subject != "evaluations" for f in outcome.fired("adopt", "tuning-saturated"))
 
 
-def _no_limit(outcome: Outcome) -> bool:
+def _names_no_region(outcome: Outcome) -> bool:
     """Return True if at least four trials failed and no rule says in which region."""
     failed = sum(state != "complete" for state in outcome.made.truth["states"])
     return failed >= 4 and not outcome.fired("space-infeasible", "space-boundary-infeasible")
@@ -103,30 +103,33 @@ SITUATIONS: tuple[Situation, ...] = (
             f"A01 pruned by {pruner}, {status}",
             "pruned trials count as crashed or are not reported",
             pruned_by(pruner, status),
-            _called_a_bug,
+            _counts_pruned_as_crashed,
         )
         for pruner, status in _PRUNERS
     ),
     Situation(
-        "A02 pruned by ASHA", "a next study is shorter than complete trials", pruned_by("asha", "FAILED"), _wrong_length
+        "A02 pruned by ASHA",
+        "a next study is shorter than complete trials",
+        pruned_by("asha", "FAILED"),
+        _plans_short_length,
     ),
     Situation(
         "A02 pruned by median",
         "a next study is shorter than complete trials",
         pruned_by("median", "FAILED"),
-        _wrong_length,
+        _plans_short_length,
     ),
     Situation(
         "A02 pruned by Hyperband, budgets noted",
         "a next study is shorter than complete trials",
         pruned_by("hyperband", "FINISHED", budgets=True),
-        _wrong_length,
+        _plans_short_length,
     ),
     Situation(
         "A03 ASHA, high rates lead early",
         "a proposed range leaves the optimum out",
         pruned_by("asha", "FAILED", early_lead=0.5),
-        _optimum_left_out,
+        _excludes_optimum,
     ),
     Situation(
         "A03 ASHA, another hyperparameter matters",
@@ -138,38 +141,52 @@ SITUATIONS: tuple[Situation, ...] = (
         "A04 stopped early by patience",
         "best steps are judged, or stopping is not reported",
         early_stopped,
-        _late_step,
+        _judges_best_step,
     ),
-    Situation("A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misread),
+    Situation("A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misreads_end),
     Situation(
         "A05 preempted and continued",
         "a continuation counts as a repeat",
-        preempted,
-        lambda o: _misread(o) or _decided(o),
+        preempted_runs,
+        lambda o: _misreads_end(o) or _counts_repeats(o),
     ),
-    Situation("A05 two seeds for each setting (control)", "repeats are joined", seeds, _misread),
+    Situation("A05 two seeds for each setting (control)", "repeats are joined", repeats_with_seeds, _misreads_end),
     Situation(
-        "A06 training loss ends NaN, objective finite", "a trial's end is misread", failing(not_a_number), _misread
+        "A06 training loss ends NaN, objective finite",
+        "a trial's end is misread",
+        failing_studies(not_a_number),
+        _misreads_end,
     ),
-    Situation("A06 training loss ends NaN: where", "no region of failures is named", failing(not_a_number), _no_limit),
-    Situation("A06 skipped batches, broken loss (control)", "a healthy trial is misread", skipped_batches, _misread),
-    Situation("A07 stuck at chance", "a trial's end is misread", failing(at_chance), _misread),
-    Situation("A07 stuck at chance: where", "no region of failures is named", failing(at_chance), _no_limit),
-    Situation("A08 collapse to a constant", "a trial's end is misread", failing(collapsed), _misread),
+    Situation(
+        "A06 training loss ends NaN: where",
+        "no region of failures is named",
+        failing_studies(not_a_number),
+        _names_no_region,
+    ),
+    Situation(
+        "A06 skipped batches, broken loss (control)", "a healthy trial is misread", skipped_batches, _misreads_end
+    ),
+    Situation("A07 stuck at chance", "a trial's end is misread", failing_studies(at_chance), _misreads_end),
+    Situation(
+        "A07 stuck at chance: where", "no region of failures is named", failing_studies(at_chance), _names_no_region
+    ),
+    Situation(
+        "A08 collapse to a constant", "a trial's end is misread", failing_studies(collapsed_trial), _misreads_end
+    ),
     Situation(
         "A09 out of memory, error text",
         "no limit of the batch size",
         out_of_memory,
-        lambda o: _misread(o) or _no_limit(o),
+        lambda o: _misreads_end(o) or _names_no_region(o),
     ),
     Situation(
         "A09 out of memory, nothing logged",
         "memory is not named, or no limit of the batch size",
-        partial(out_of_memory, told=False),
-        lambda o: _misread(o) or _no_limit(o) or "ran out of memory" not in o.text,
+        partial(out_of_memory, with_error=False),
+        lambda o: _misreads_end(o) or _names_no_region(o) or "ran out of memory" not in o.text,
     ),
-    Situation("A10 random crashes (control)", _RANDOM_END, crashing, _misread),
-    Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misread),
-    Situation("A10 length as a hyperparameter (control)", _RANDOM_END, chosen_length, _misread),
-    Situation("A10 healthy trials (control)", "a healthy trial is misread", healthy, _misread),
+    Situation("A10 random crashes (control)", _RANDOM_END, crashing_trials, _misreads_end),
+    Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misreads_end),
+    Situation("A10 length as a hyperparameter (control)", _RANDOM_END, chosen_length, _misreads_end),
+    Situation("A10 healthy trials (control)", "a healthy trial is misread", healthy, _misreads_end),
 )

@@ -9,10 +9,12 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 from worlds.shortened import World, direction
-from worlds.world import Made, Random, Store
+from worlds.world import Random, SimulatedStudy, Store
 
 
-def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]) -> Made:
+def _with_failures(
+    random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]
+) -> SimulatedStudy:
     """Return a study whose trials above a learning rate fail. fail: returns costs, training losses and state of such a trial."""
     world, store = World(random), Store("failures")
     edge = 10 ** random.uniform(-2.6, -1.9)
@@ -26,7 +28,7 @@ def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[Flo
         at = np.arange(1, len(costs) + 1) * 100
         store.log(world.params(settings), {world.metric: (at, world.values(costs)), "train_loss": (at, losses)})
         states.append(state)
-    return Made(store.experiment(), direction(world), {"states": states, "edge": edge, "lr": world.lr})
+    return SimulatedStudy(store.experiment(), direction(world), {"states": states, "edge": edge, "lr": world.lr})
 
 
 def not_a_number(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
@@ -44,20 +46,20 @@ def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, 
     return made, made, "not_learned"
 
 
-def collapsed(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
+def collapsed_trial(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
     """The trial learns, and then collapses to a constant output."""
     onset = int(world.random.integers(5, len(costs) - 6))
     made = np.where(np.arange(len(costs)) >= onset, 0.9, costs)
     return made, made, "diverged"
 
 
-def failing(
+def failing_studies(
     fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]],
-) -> Callable[[Random], Made]:
+) -> Callable[[Random], SimulatedStudy]:
     return lambda random: _with_failures(random, fail)
 
 
-def skipped_batches(random: Random) -> Made:
+def skipped_batches(random: Random) -> SimulatedStudy:
     """Return healthy trials, of which some end with one skipped, non-finite batch, or log a loss that is never finite."""
     world, store = World(random), Store("skipped")
     broken, trials = bool(random.integers(2)), int(random.choice([12, 24]))
@@ -69,11 +71,11 @@ def skipped_batches(random: Random) -> Made:
         if random.random() < 0.4:
             losses[-1] = np.nan
         store.log(world.params(settings), {**metrics, "train_loss": (at, losses)})
-    return Made(store.experiment(), direction(world), {"states": ["complete"] * trials})
+    return SimulatedStudy(store.experiment(), direction(world), {"states": ["complete"] * trials})
 
 
-def out_of_memory(random: Random, *, told: bool = True) -> Made:
-    """Return a study whose runs above a batch size run out of memory, without a curve. told: with an error text in a tag."""
+def out_of_memory(random: Random, *, with_error: bool = True) -> SimulatedStudy:
+    """Return a study whose runs above a batch size run out of memory, without a curve. with_error: with an error text in a tag."""
     world, store = World(random), Store("memory")
     sizes = [16, 32, 64, 128, 256, 512]
     limit = int(random.choice(sizes[2:5]))
@@ -86,6 +88,6 @@ def out_of_memory(random: Random, *, told: bool = True) -> Made:
             store.log(params, world.metrics(world.curve(*settings), 10, dense=False))
         else:
             text = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-            store.log(params, {}, status="FAILED", tags={tag: text} if told else {})
+            store.log(params, {}, status="FAILED", tags={tag: text} if with_error else {})
         states.append("complete" if size <= limit else "infeasible")
-    return Made(store.experiment(), direction(world), {"states": states, "limit": limit})
+    return SimulatedStudy(store.experiment(), direction(world), {"states": states, "limit": limit})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from worlds.world import Made, Outcome, Random, Situation, Store
+from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
-def healthy(random: Random) -> Made:
+def healthy(random: Random) -> SimulatedStudy:
     """Return 6 to 30 trials of one to four hyperparameters. The optimum lies well inside the ranges, and the curves settle."""
     count, axes = int(random.integers(6, 31)), int(random.integers(1, 5))
     names = ["learning_rate", "weight_decay", "dropout", "label_smoothing"][:axes]
@@ -36,18 +36,20 @@ def healthy(random: Random) -> Made:
                 "lr": (at_fine, values[0] * decay),
             },
         )
-    return Made(store.experiment(), {"objective": "val_loss"})
+    return SimulatedStudy(store.experiment(), {"objective": "val_loss"})
 
 
-def _alarmed(outcome: Outcome) -> bool:
+def _has_critical_finding(outcome: Outcome) -> bool:
     return any(f.severity == "critical" for f in outcome.fired())
 
 
-def _urged(outcome: Outcome) -> bool:
+def _has_several_warnings(outcome: Outcome) -> bool:
     return sum(f.severity != "note" and f.explained_by is None for f in outcome.fired()) > 1
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("G01 healthy small study", "a finding is critical", healthy, _alarmed),
-    Situation("G02 healthy small study", "more than one thing is worth doing", healthy, _urged, bound=0.1),
+    Situation("G01 healthy small study", "a finding is critical", healthy, _has_critical_finding),
+    Situation(
+        "G02 healthy small study", "more than one thing is worth doing", healthy, _has_several_warnings, bound=0.1
+    ),
 )

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.model.space import FloatArray
 from worlds import shapes
 from worlds.shapes import Curves, Rates
-from worlds.world import Made, Metric, Outcome, Random, Situation, Store
+from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
 _TRAINING = (
     "stability-early",
@@ -31,7 +31,7 @@ def study(
     trials: tuple[int, int] = (8, 24),
     rates: Rates = shapes.RATES,
     tags: dict[str, str] | None = None,
-) -> Made:
+) -> SimulatedStudy:
     """Return a study of random search over a learning rate and a weight decay.
 
     curves: returns a trial's curves, given the distance of its learning rate from the best rate in decades. rates: range of the
@@ -42,27 +42,27 @@ def study(
         rate = float(np.exp(random.uniform(np.log(rates.low), np.log(rates.high))))
         params = {"lr": rate, "weight_decay": float(10 ** random.uniform(-5, -2)), "batch_size": 64}
         store.log(params, curves(random, float(np.log10(rate / rates.best))), tags=tags)
-    return Made(store.experiment(), {"objective": objective, "direction": direction})
+    return SimulatedStudy(store.experiment(), {"objective": objective, "direction": direction})
 
 
-def _fires(*rules: str) -> Callable[[Outcome], bool]:
+def _rule_fires(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: outcome.report is None or bool(outcome.fired(*rules))
 
 
-def _misses(*rules: str) -> Callable[[Outcome], bool]:
+def _rule_misses(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: not outcome.fired(*rules)
 
 
 # --- reinforcement learning -----------------------------------------------------------------------------------------------------
 
 
-def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], Made]:
+def _policy_studies(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses permanently.
 
     early: the study has few evaluations, and the policy learns most before the first evaluation.
     """
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         name = str(random.choice(["success_rate", "eval/success_rate", "score", "eval_score"]))
         prefix = str(random.choice(["", "train/", "losses/"]))
         loss = str(random.choice(["loss", "total_loss", ""]))
@@ -70,7 +70,9 @@ def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random]
         start = 0.02 if early else 0.25
 
         def curves(random: Random, off: float) -> Curves:
-            success = shapes.policy(random, points, off, start=start, collapse=random.uniform() < collapses)
+            success = shapes.policy_success_rate(
+                random, points, off, start=start, collapse=random.uniform() < collapses
+            )
             steps = 2048 * np.arange(1, points + 1)
             values = shapes.policy_losses(random, success)
             named: dict[str, Any] = {f"{prefix}{k}": (steps, v) for k, v in values.items() if k != "loss"}
@@ -87,7 +89,7 @@ def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random]
 # --- self-supervision -----------------------------------------------------------------------------------------------------------
 
 
-def _self_supervised(random: Random) -> Made:
+def _self_supervised(random: Random) -> SimulatedStudy:
     probe = str(random.choice(["probe_acc", "val/linear_probe_accuracy", "knn_top1", "val/knn_acc", "linear_eval/acc"]))
     loss = str(random.choice(["train_loss", "train/loss", "loss", "train/loss_ssl"]))
     rises, steps = bool(random.integers(2)), int(random.integers(200, 800))
@@ -109,18 +111,24 @@ def _self_supervised(random: Random) -> Made:
 # --- schedules and data that change in the middle -------------------------------------------------------------------------------
 
 
-def _shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Random], Made]:
+def _shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies whose training loss jumps at the same steps in all trials. cause: "restarts", "data" or "both"."""
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         steps, every = int(random.integers(300, 900)), 10
         chosen = str(random.choice(["restarts", "data"])) if cause == "both" else cause
-        begins = shapes.restarts(random, steps) if chosen == "restarts" else [int(random.uniform(0.3, 0.7) * steps)]
+        begins = (
+            shapes.restart_steps(random, steps) if chosen == "restarts" else [int(random.uniform(0.3, 0.7) * steps)]
+        )
         size = random.uniform(0.3, 1.0)
 
         def curves(random: Random, off: float) -> Curves:
-            course = shapes.falling(random, steps, off)
-            jump = shapes.saw(steps, begins, size) if chosen == "restarts" else shapes.stair(steps, begins, size)
+            course = shapes.falling_loss(random, steps, off)
+            jump = (
+                shapes.decaying_rises(steps, begins, size)
+                if chosen == "restarts"
+                else shapes.lasting_rises(steps, begins, size)
+            )
             train = (course + jump) * np.exp(0.04 * random.normal(size=steps))
             at = np.arange(every - 1, steps, every)
             metrics: Curves = {"train_loss": (np.arange(steps), train)}
@@ -134,14 +142,16 @@ def _shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Rando
     return make
 
 
-def _own_jumps(random: Random) -> Made:
+def _different_jumps(random: Random) -> SimulatedStudy:
     """Return a study in which the loss of a third of the trials jumps, at a different step in each, and recovers slowly."""
     steps = int(random.integers(300, 900))
 
     def curves(random: Random, off: float) -> Curves:
-        course = shapes.falling(random, steps, off)
+        course = shapes.falling_loss(random, steps, off)
         if random.uniform() < 0.35 or abs(off) < 0.3:
-            course = course + shapes.saw(steps, [int(random.uniform(0.3, 0.8) * steps)], random.uniform(0.5, 1.0))
+            course = course + shapes.decaying_rises(
+                steps, [int(random.uniform(0.3, 0.8) * steps)], random.uniform(0.5, 1.0)
+            )
         at = np.arange(9, steps, 10)
         train = course * np.exp(0.04 * random.normal(size=steps))
         return {
@@ -152,29 +162,29 @@ def _own_jumps(random: Random) -> Made:
     return study(random, curves, objective="val_loss", direction="minimize", trials=(12, 24))
 
 
-def _collapses(random: Random) -> Made:
+def _collapsing_study(random: Random) -> SimulatedStudy:
     """Return a study whose better trials collapse to a noisy plateau near the initial loss, which only evaluations show."""
     points = int(random.integers(24, 80))
     accuracy = bool(random.integers(2))
     name = "val_accuracy" if accuracy else "val_loss"
 
     def curves(random: Random, off: float) -> Curves:
-        value = shapes.falling(random, points, off) * np.exp(0.01 * random.normal(size=points))
+        value = shapes.falling_loss(random, points, off) * np.exp(0.01 * random.normal(size=points))
         if off > 0.3 and off < 0.9:
-            value = shapes.collapsed(random, value)
+            value = shapes.collapsed_curve(random, value)
         shown = np.clip(1 - value / 2.6, 0.02, 1) if accuracy else value
         return {name: (100 * np.arange(1, points + 1), shown)}
 
     return study(random, curves, objective=name, direction="maximize" if accuracy else "minimize")
 
 
-def _steady(random: Random) -> Made:
-    """Return the healthy twin of `_collapses`."""
+def _steady_study(random: Random) -> SimulatedStudy:
+    """Return the healthy twin of `_collapsing_study`."""
     points = int(random.integers(24, 80))
 
     def curves(random: Random, off: float) -> Curves:
         noise = random.choice([0.005, 0.01, 0.03]) * random.normal(size=points)
-        return {"val_loss": (100 * np.arange(1, points + 1), shapes.falling(random, points, off) * np.exp(noise))}
+        return {"val_loss": (100 * np.arange(1, points + 1), shapes.falling_loss(random, points, off) * np.exp(noise))}
 
     return study(random, curves, objective="val_loss", direction="minimize")
 
@@ -182,20 +192,20 @@ def _steady(random: Random) -> Made:
 # --- fine-tuning with few evaluations -------------------------------------------------------------------------------------------
 
 
-def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> Callable[[Random], Made]:
-    def make(random: Random) -> Made:
+def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> Callable[[Random], SimulatedStudy]:
+    def make(random: Random) -> SimulatedStudy:
         n, goal = int(random.integers(evaluations[0], evaluations[1] + 1)), str(random.choice(["loss", "accuracy"]))
         name = {"loss": "eval_loss", "accuracy": "eval_accuracy"}[goal]
         store = Store()
         for i in range(20):
             rate = float(np.exp(random.uniform(np.log(1e-5), np.log(1e-4))))
-            course = shapes.fine_tuned(random, n, overfits=overfits and i != 7)
+            course = shapes.fine_tuning_curves(random, n, overfits=overfits and i != 7)
             steps = 200 * np.arange(1, n + 1)
             metrics: dict[str, Metric] = {"loss": (steps, course.train), "eval_loss": (steps, course.valid)}
             if goal == "accuracy":
                 metrics[name] = (steps, np.round(course.accuracy, 3))
             store.log({"learning_rate": rate, "weight_decay": float(random.uniform(0, 0.1))}, metrics)
-        return Made(store.experiment(), {"objective": name})
+        return SimulatedStudy(store.experiment(), {"objective": name})
 
     return make
 
@@ -203,14 +213,14 @@ def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> C
 # --- gradient norms -------------------------------------------------------------------------------------------------------------
 
 
-def _norms(share: float, tail: str = "none") -> Callable[[Random], Made]:
+def _gradient_norm_studies(share: float, tail: str = "none") -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies with log-normal gradient norms, of which the given share is 26 to 50 times the median."""
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         steps, spread = int(random.integers(400, 2000)), random.uniform(0.2, 0.7)
 
         def curves(random: Random, off: float) -> Curves:
-            loss = shapes.falling(random, steps, off) * np.exp(0.05 * random.normal(size=steps))
+            loss = shapes.falling_loss(random, steps, off) * np.exp(0.05 * random.normal(size=steps))
             norms = shapes.gradient_norms(random, steps, spread, share, tail)
             at = np.arange(19, steps, 20)
             return {
@@ -227,15 +237,15 @@ def _norms(share: float, tail: str = "none") -> Callable[[Random], Made]:
 # --- kinds that looked healthy --------------------------------------------------------------------------------------------------
 
 
-def _other(kind: str) -> Callable[[Random], Made]:
-    def make(random: Random) -> Made:
+def _other_kind(kind: str) -> Callable[[Random], SimulatedStudy]:
+    def make(random: Random) -> SimulatedStudy:
         metric, direction, curves = shapes.OTHERS[kind](random)
         return study(random, curves, objective=metric, direction=direction, trials=(6, 16))
 
     return make
 
 
-def _boosting(random: Random) -> Made:
+def _boosting_study(random: Random) -> SimulatedStudy:
     """Return a study of gradient boosting as autologging records it."""
     rounds, store = int(random.integers(50, 300)), Store()
     library = str(random.choice(["xgboost", "lightgbm", "sklearn"]))
@@ -255,7 +265,7 @@ def _boosting(random: Random) -> Made:
         }
         store.log(params, metrics, tags={"mlflow.autologging": library})
     objective = "val_log_loss" if library == "sklearn" else "validation-logloss"
-    return Made(store.experiment(), {"objective": objective, "direction": "minimize"})
+    return SimulatedStudy(store.experiment(), {"objective": objective, "direction": "minimize"})
 
 
 _NETWORKS_ONLY = (
@@ -266,40 +276,45 @@ _NETWORKS_ONLY = (
 
 def _advises_networks(outcome: Outcome) -> bool:
     text = outcome.text.lower()
-    return _fires(*_NETWORKS_ONLY)(outcome) or any(w in text for w in ("dropout", "gradient norm", "schedule"))
+    return _rule_fires(*_NETWORKS_ONLY)(outcome) or any(w in text for w in ("dropout", "gradient norm", "schedule"))
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("B01 RL, success rate or score", "a rule of losses fires", _policy(), _fires(*_TRAINING)),
-    Situation("B01 RL, learns early", "a rule of losses fires", _policy(early=True), _fires(*_TRAINING)),
+    Situation("B01 RL, success rate or score", "a rule of losses fires", _policy_studies(), _rule_fires(*_TRAINING)),
+    Situation("B01 RL, learns early", "a rule of losses fires", _policy_studies(early=True), _rule_fires(*_TRAINING)),
     Situation(
-        "B01 RL, policies collapse", "no collapse is found", _policy(0.6), _misses("stability-mid"), bound=0.2
+        "B01 RL, policies collapse", "no collapse is found", _policy_studies(0.6), _rule_misses("stability-mid"), bound=0.2
     ),
-    Situation("B02 self-supervised, probe accuracy", "a rule of losses fires", _self_supervised, _fires(*_TRAINING)),
-    Situation("B03 warm restarts, rate not logged", "instability", _shared_jump("restarts"), _fires("stability-mid")),
-    Situation("B03 change of data, all at one step", "instability", _shared_jump("data"), _fires("stability-mid")),
+    Situation("B02 self-supervised, probe accuracy", "a rule of losses fires", _self_supervised, _rule_fires(*_TRAINING)),
+    Situation("B03 warm restarts, rate not logged", "instability", _shared_jump("restarts"), _rule_fires("stability-mid")),
+    Situation("B03 change of data, all at one step", "instability", _shared_jump("data"), _rule_fires("stability-mid")),
     Situation(
         "B03 shared jump without evaluations", "instability", _shared_jump("both", logs_validation=False),
-        _fires("stability-mid", "curve-train-loss-rises"),
+        _rule_fires("stability-mid", "curve-train-loss-rises"),
     ),
-    Situation("B03 the loss jumps at different steps per trial", "no instability is found", _own_jumps, _misses("stability-mid")),
+    Situation(
+        "B03 the loss jumps at different steps per trial", "no instability is found", _different_jumps,
+        _rule_misses("stability-mid"),
+    ),
     *(
-        Situation(f"B04 {kind}", "a rule of losses fires", _other(kind), _fires(*_TRAINING[:4]))
+        Situation(f"B04 {kind}", "a rule of losses fires", _other_kind(kind), _rule_fires(*_TRAINING[:4]))
         for kind in shapes.OTHERS
     ),
     Situation(
         "B05 fine-tuning, 19 of 20 overfit", "overfitting is missed", _fine_tuning(overfits=True),
-        _misses("curve-overfitting"), bound=0.1,
+        _rule_misses("curve-overfitting"), bound=0.1,
     ),
     Situation(
         "B05 fine-tuning, 3 evaluations, 19 of 20 overfit", "overfitting is missed",
-        _fine_tuning(overfits=True, evaluations=(3, 3)), _misses("curve-overfitting"), bound=0.1,
+        _fine_tuning(overfits=True, evaluations=(3, 3)), _rule_misses("curve-overfitting"), bound=0.1,
     ),
-    Situation("B05 fine-tuning, healthy", "overfitting", _fine_tuning(overfits=False), _fires("curve-overfitting")),
-    Situation("B06 norms, 1 % at 26 to 50 times", "no outliers found", _norms(0.01), _misses("stability-spikes")),
-    Situation("B06 norms without outliers", "outliers found", _norms(0.0), _fires("stability-spikes")),
-    Situation("B06 norms, log-Laplace", "outliers found", _norms(0.0, "laplace"), _fires("stability-spikes")),
-    Situation("B07 curves collapse", "no instability is found", _collapses, _misses("stability-mid")),
-    Situation("B07 curves fall", "instability", _steady, _fires("stability-mid", "stability-early")),
-    Situation("B08 gradient boosting, autologged", "advice for networks", _boosting, _advises_networks),
+    Situation("B05 fine-tuning, healthy", "overfitting", _fine_tuning(overfits=False), _rule_fires("curve-overfitting")),
+    Situation(
+        "B06 norms, 1 % at 26 to 50 times", "no outliers found", _gradient_norm_studies(0.01), _rule_misses("stability-spikes")
+    ),
+    Situation("B06 norms without outliers", "outliers found", _gradient_norm_studies(0.0), _rule_fires("stability-spikes")),
+    Situation("B06 norms, log-Laplace", "outliers found", _gradient_norm_studies(0.0, "laplace"), _rule_fires("stability-spikes")),
+    Situation("B07 curves collapse", "no instability is found", _collapsing_study, _rule_misses("stability-mid")),
+    Situation("B07 curves fall", "instability", _steady_study, _rule_fires("stability-mid", "stability-early")),
+    Situation("B08 gradient boosting, autologged", "advice for networks", _boosting_study, _advises_networks),
 )  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 
 from advisor.model.change import SetField
 from advisor.model.space import FloatArray, IntArray
-from worlds.world import Made, Metric, Outcome, Random, Situation, Store
+from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
 STEPS = 400
 """Number of time steps of a simulated law, over which the logged steps are distributed."""
@@ -38,32 +38,32 @@ def _cosine(x: FloatArray) -> FloatArray:
     return 0.5 * (1 + np.cos(np.pi * x))
 
 
-def _stable(decay: float, x: FloatArray) -> FloatArray:
+def _constant_then_decay(decay: float, x: FloatArray) -> FloatArray:
     return np.minimum(1.0, (1 - x) / decay)
 
 
-def _stairs(falls: tuple[float, ...], x: FloatArray) -> FloatArray:
+def _step_decay(falls: tuple[float, ...], x: FloatArray) -> FloatArray:
     return np.asarray(0.1 ** np.sum(x[:, None] >= np.array(falls), axis=1), dtype=np.float64)
 
 
-def _warmed(shape: Shape, warmup: float, x: FloatArray) -> FloatArray:
+def _with_warmup(shape: Shape, warmup: float, x: FloatArray) -> FloatArray:
     return shape(x) if warmup == 0 else np.minimum(x / warmup, 1.0) * shape(x)
 
 
 def shape_of(kind: str, random: Random) -> Shape:
     """Draw a schedule of this kind: constant, wsd, linear, cosine or step."""
     if kind == "wsd":
-        shape: Shape = partial(_stable, float(random.uniform(0.1, 0.4)))
+        shape: Shape = partial(_constant_then_decay, float(random.uniform(0.1, 0.4)))
     elif kind == "step":
         options = ((0.5, 0.75), (0.3, 0.6, 0.9), (0.6, 0.85), (0.5,), (0.4, 0.6, 0.8))
-        shape = partial(_stairs, options[random.integers(len(options))])
+        shape = partial(_step_decay, options[random.integers(len(options))])
     else:
         shape = {"constant": _constant, "linear": _linear, "cosine": _cosine}[kind]
-    return partial(_warmed, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
+    return partial(_with_warmup, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
 
 
 @dataclass(frozen=True)
-class Axis:
+class StepAxis:
     """How steps are logged: step * `scale` + `first`, and plus the run's start time in these units if `times` is True."""
 
     first: int = 0
@@ -75,7 +75,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Law:
+class LossLaw:
     """Dependence of the loss on the learning rate."""
 
     quadratic: bool
@@ -88,7 +88,7 @@ class Law:
     def curve(self, rate: float, shape: Shape, steps: int) -> FloatArray:
         """Return the loss after each of `steps` time steps, shape (steps + 1,), from 1 at the start."""
         rates = rate * shape((np.arange(steps) + 0.5) / steps)
-        return self._noisy_quadratic(rates) if self.quadratic else self._summed(rates)
+        return self._noisy_quadratic(rates) if self.quadratic else self._power_law(rates)
 
     def _noisy_quadratic(self, rates: FloatArray) -> FloatArray:
         curvature = np.geomspace(1.0, 1e-3, 40)
@@ -102,7 +102,7 @@ class Law:
             losses.append(float(energy.sum()))
         return np.array(losses)
 
-    def _summed(self, rates: FloatArray) -> FloatArray:
+    def _power_law(self, rates: FloatArray) -> FloatArray:
         summed = np.concatenate([[0.0], np.cumsum(rates)])
         level, floor, follows = 0.0, [0.0], 0.05
         for rate in rates:
@@ -111,8 +111,8 @@ class Law:
         return np.asarray((1 + self.pace * summed) ** -self.power + self.floor * np.array(floor), dtype=np.float64)
 
 
-def _law(random: Random) -> Law:
-    return Law(
+def _law(random: Random) -> LossLaw:
+    return LossLaw(
         quadratic=bool(random.random() < 0.5),
         pace=float(10 ** random.uniform(-2.5, 0.5)),
         power=float(random.uniform(0.2, 1.2)),
@@ -120,14 +120,14 @@ def _law(random: Random) -> Law:
     )
 
 
-def _gain_again(law: Law, rate: float, shape: Shape) -> float:
+def _gain_again(law: LossLaw, rate: float, shape: Shape) -> float:
     """Return the further gain from twice the steps, as a share of the gain so far."""
     once, twice = law.curve(rate, shape, STEPS), law.curve(rate, shape, 2 * STEPS)
     gained = float(once[0] - once.min())
     return (float(once.min()) - float(twice.min())) / gained if gained > 0.1 else float("nan")
 
 
-def _settings(random: Random, kind: str, low: float, high: float) -> tuple[Law, Shape, FloatArray]:
+def _settings(random: Random, kind: str, low: float, high: float) -> tuple[LossLaw, Shape, FloatArray]:
     """Draw a law, a schedule and learning rates. At all rates, twice the steps gain a share between `low` and `high`."""
     while True:
         law, shape = _law(random), shape_of(kind, random)
@@ -154,12 +154,14 @@ _DECLARED = {
 KNOWN = ("logged", "declared", "unknown")
 
 
-def make(random: Random, kind: str, low: float, high: float, known: str, axis: Axis | None = None) -> Made:
+def make(
+    random: Random, kind: str, low: float, high: float, known: str, axis: StepAxis | None = None
+) -> SimulatedStudy:
     """Draw a study of one length under one kind of schedule. known: how the store shows the schedule, one of `KNOWN`."""
     law, shape, rates = _settings(random, kind, low, high)
     objective, train, logged = _NAMES[random.integers(len(_NAMES))]
     total = int(random.choice([2_000, 10_000, 60_000]))
-    noise, axis = float(10 ** random.uniform(-3.3, -2.3)), axis or Axis()
+    noise, axis = float(10 ** random.uniform(-3.3, -2.3)), axis or StepAxis()
     store, evaluations = Store(), int(random.integers(15, 61))
     at: IntArray = np.unique(np.round(np.linspace(total / evaluations, total, evaluations)).astype(np.int64))
     declared = random.choice(_DECLARED[kind])
@@ -174,7 +176,7 @@ def make(random: Random, kind: str, low: float, high: float, known: str, axis: A
         metrics = _metrics(random, (objective, train, logged), losses, float(rate), shape, at, known, noise)
         store.log(params, {m: (axis.logged(np.asarray(x), run), y) for m, (x, y) in metrics.items()}, step_s=1e-3)
     direction = "maximize" if "acc" in objective else "minimize"
-    return Made(
+    return SimulatedStudy(
         store.experiment(),
         {"objective": objective, "direction": direction},
         {"kind": kind, "steps": total * axis.scale},
@@ -259,11 +261,11 @@ SITUATIONS: tuple[Situation, ...] = tuple(
     for good in (True, False)
 )
 AXES = {
-    "continued at step 100,000": Axis(first=100_000),
-    "continued at step 1,200,000": Axis(first=1_200_000),
-    "steps are seconds since 1970": Axis(first=1_700_000_000, times=True),
-    "steps are milliseconds since 1970": Axis(first=1_700_000_000_000, scale=1000, times=True),
-    "environment steps in millions": Axis(scale=1_000),
+    "continued at step 100,000": StepAxis(first=100_000),
+    "continued at step 1,200,000": StepAxis(first=1_200_000),
+    "steps are seconds since 1970": StepAxis(first=1_700_000_000, times=True),
+    "steps are milliseconds since 1970": StepAxis(first=1_700_000_000_000, scale=1000, times=True),
+    "environment steps in millions": StepAxis(scale=1_000),
 }
 SITUATIONS += tuple(
     Situation(

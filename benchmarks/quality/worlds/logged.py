@@ -17,12 +17,12 @@ from worlds.sampled import (
     sample_settings,
     trial_count,
 )
-from worlds.world import Made, Outcome, Random, Situation, Store
+from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 # --- summaries ------------------------------------------------------------------------------------------------------------------
 
 
-def _summary(rng: Random, *, early: bool = False, last: bool = False) -> Made:
+def _final_summary_study(rng: Random, *, early: bool = False, last: bool = False) -> SimulatedStudy:
     """Log a final value without a step, as Optuna's MLflow callback does. early: also evaluate before the first step."""
     store, metric = Store(), str(rng.choice(["val_acc", "val/accuracy", "eval_f1"]))
     steps = evaluation_steps(rng)
@@ -32,7 +32,7 @@ def _summary(rng: Random, *, early: bool = False, last: bool = False) -> Made:
         final = accuracy[-1] if last else accuracy.max()
         metrics = accuracy_metrics(rng, steps, accuracy, metric) | {metric: (at, values)}
         store.log(setting, metrics, late={metric: ([0], [final])})
-    return Made(store.experiment(), truth={"metric": metric, "points": len(steps) + early})
+    return SimulatedStudy(store.experiment(), truth={"metric": metric, "points": len(steps) + early})
 
 
 def _summary_in_curve(outcome: Outcome) -> bool:
@@ -47,22 +47,22 @@ def _summary_in_curve(outcome: Outcome) -> bool:
     return learned or wrong or not reports(outcome, "without a step")
 
 
-def _evaluated_first(rng: Random) -> Made:
+def _evaluated_first(rng: Random) -> SimulatedStudy:
     """Return a healthy study with a real evaluation at step 0."""
     store, steps = Store(), evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
         accuracy = np.r_[0.1 + rng.normal(0, 0.01), accuracy_curve(rng, steps, quality_of(rng, setting))]
         store.log(setting, accuracy_metrics(rng, np.r_[0, steps], accuracy, "val_acc"))
-    return Made(store.experiment(), truth={"points": len(steps) + 1})
+    return SimulatedStudy(store.experiment(), truth={"points": len(steps) + 1})
 
 
-def _point_lost(outcome: Outcome) -> bool:
+def _loses_point(outcome: Outcome) -> bool:
     return outcome.report is None or any(
         row.evaluations != outcome.made.truth["points"] for row in outcome.report.figures.trials
     )
 
 
-def _late_collapse(rng: Random) -> Made:
+def _late_collapse(rng: Random) -> SimulatedStudy:
     """Return a study in which the trial with the best step ends worse than another, by the value that the tuner compared."""
     store, steps = Store(), evaluation_steps(rng)
     settings = sample_settings(rng, trial_count(rng))
@@ -72,13 +72,13 @@ def _late_collapse(rng: Random) -> Made:
         if i == best:
             accuracy[-1] -= 0.06
         store.log(setting, accuracy_metrics(rng, steps, accuracy, "val_acc"), late={"val_acc": ([0], [accuracy[-1]])})
-    return Made(store.experiment())
+    return SimulatedStudy(store.experiment())
 
 
 # --- levels and direction -------------------------------------------------------------------------------------------------------
 
 
-def _none_level(rng: Random) -> Made:
+def _none_level(rng: Random) -> SimulatedStudy:
     name = str(rng.choice(["scheduler", "max_depth", "augmentation", "clip_norm"]))
     levels: list[Any] = {
         "scheduler": ["cosine"],
@@ -89,10 +89,10 @@ def _none_level(rng: Random) -> Made:
     settings = [
         s | {name: rng.choice(np.array([None, *levels], dtype=object))} for s in sample_settings(rng, trial_count(rng))
     ]
-    return Made(log_study(rng, settings).experiment(), truth={"name": name, "levels": 1 + len(levels)})
+    return SimulatedStudy(log_study(rng, settings).experiment(), truth={"name": name, "levels": 1 + len(levels)})
 
 
-def _level_dropped(outcome: Outcome) -> bool:
+def _drops_level(outcome: Outcome) -> bool:
     name = outcome.made.truth["name"]
     parameter = outcome.report.spec.parameters.get(name) if outcome.report is not None else None
     return (
@@ -100,13 +100,13 @@ def _level_dropped(outcome: Outcome) -> bool:
     )
 
 
-def _none_means_absent(rng: Random) -> Made:
+def _none_means_absent(rng: Random) -> SimulatedStudy:
     settings = []
     for s in sample_settings(rng, trial_count(rng)):
         adam = bool(rng.random() < 0.5)
         momentum = None if adam else round(float(rng.uniform(0.5, 0.99)), int(rng.choice([1, 2, 8])))
         settings.append(s | {"optimizer": "adam" if adam else "sgd", "momentum": momentum})
-    return Made(log_study(rng, settings).experiment())
+    return SimulatedStudy(log_study(rng, settings).experiment())
 
 
 def _absent_is_level(outcome: Outcome) -> bool:
@@ -114,7 +114,7 @@ def _absent_is_level(outcome: Outcome) -> bool:
     return parameter is None or "None" in parameter.options
 
 
-def _contradicted(rng: Random) -> Made:
+def _contradictory_direction(rng: Random) -> SimulatedStudy:
     """Return a study in which the stated direction contradicts the metric's name."""
     accuracy = bool(rng.random() < 0.6)
     metric = str(
@@ -135,17 +135,17 @@ def _contradicted(rng: Random) -> Made:
         values = accuracy_curve(rng, steps, quality_of(rng, setting))
         store.log(setting | extra, {metric: (steps, values if accuracy else 1 - values)}, tags=tags)
     # A user chooses `mode`, while a tag is often a default.
-    return Made(store.experiment(), truth={"minimize": accuracy if how == "param" else not accuracy})
+    return SimulatedStudy(store.experiment(), truth={"minimize": accuracy if how == "param" else not accuracy})
 
 
-def _not_contradicted(rng: Random) -> Made:
+def _consistent_direction(rng: Random) -> SimulatedStudy:
     """Return a healthy study: the stated direction agrees with the name, or the name is vague."""
     metric = str(rng.choice(["val_accuracy", "val_score", "val_quality"]))
     tags = {"advisor.objective": metric, "advisor.direction": "minimize" if metric == "val_score" else "maximize"}
-    return Made(log_study(rng, sample_settings(rng, trial_count(rng)), metric=metric, tags=tags).experiment())
+    return SimulatedStudy(log_study(rng, sample_settings(rng, trial_count(rng)), metric=metric, tags=tags).experiment())
 
 
-def _direction_missed(outcome: Outcome) -> bool:
+def _misses_direction(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     right = outcome.report.minimize == outcome.made.truth["minimize"]
@@ -155,7 +155,7 @@ def _direction_missed(outcome: Outcome) -> bool:
 # --- objectives -----------------------------------------------------------------------------------------------------------------
 
 
-def _two_objectives(rng: Random, *, disagree: bool) -> Made:
+def _two_objectives(rng: Random, *, disagree: bool) -> SimulatedStudy:
     """Return a study with accuracy and loss on validation data, which prefer opposite ends of the learning rate if `disagree`."""
     store, steps = Store(), evaluation_steps(rng)
     sign = 1 if rng.random() < 0.5 else -1
@@ -165,7 +165,7 @@ def _two_objectives(rng: Random, *, disagree: bool) -> Made:
         direction = 1 if disagree else -1
         loss = 0.6 + 0.2 * direction * position + 0.5 * np.exp(-4 * steps / steps[-1]) + rng.normal(0, 0.01, len(steps))
         store.log(s, {"val_accuracy": (steps, accuracy), "val_loss": (steps, loss)})
-    return Made(store.experiment())
+    return SimulatedStudy(store.experiment())
 
 
 def _disagreements(outcome: Outcome) -> int:
@@ -174,33 +174,42 @@ def _disagreements(outcome: Outcome) -> int:
 
 SITUATIONS: tuple[Situation, ...] = (
     Situation(
-        "A20 best value without a step at the end", "counts as a point, or is not reported", _summary, _summary_in_curve
+        "A20 best value without a step at the end",
+        "counts as a point, or is not reported",
+        _final_summary_study,
+        _summary_in_curve,
     ),
     Situation(
-        "A20b the same after an evaluation at step 0", "as above", lambda r: _summary(r, early=True), _summary_in_curve
+        "A20b the same after an evaluation at step 0",
+        "as above",
+        lambda r: _final_summary_study(r, early=True),
+        _summary_in_curve,
     ),
     Situation(
-        "A20c last value without a step at the end", "as above", lambda r: _summary(r, last=True), _summary_in_curve
+        "A20c last value without a step at the end",
+        "as above",
+        lambda r: _final_summary_study(r, last=True),
+        _summary_in_curve,
     ),
-    Situation("A20n healthy: a first evaluation at step 0", "a point is lost", _evaluated_first, _point_lost),
+    Situation("A20n healthy: a first evaluation at step 0", "a point is lost", _evaluated_first, _loses_point),
     Situation(
         "A21 best by best step is not best by last value",
         "not reported",
         _late_collapse,
         lambda o: not reports(o, "tuners compare"),
     ),
-    Situation("A22 None among the values", "a level is dropped", _none_level, _level_dropped),
+    Situation("A22 None among the values", "a level is dropped", _none_level, _drops_level),
     Situation("A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _absent_is_level),
     Situation(
         "A23 stated direction contradicts the name",
         "not reported, or the wrong direction",
-        _contradicted,
-        _direction_missed,
+        _contradictory_direction,
+        _misses_direction,
     ),
     Situation(
         "A23n healthy: stated direction fits the name",
         "a contradiction is seen",
-        _not_contradicted,
+        _consistent_direction,
         lambda o: o.report is None or reports(o, "contradicts"),
     ),
     Situation(

@@ -11,9 +11,9 @@ import numpy as np
 from advisor.model.space import counts_training, is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
-from worlds.next_roles import drawn, following, log, made, scaled
+from worlds.next_roles import following_studies, log_trials, make_study, scale_costs, settings_at
 from worlds.responses import RATES, nuisances, response
-from worlds.world import Made, Outcome, Random, Situation
+from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 OPTIMIZERS: Sequence[Sequence[str]] = (
     ("sgd", "adam"),
@@ -33,13 +33,13 @@ CHOOSERS = ("optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "tr
 # --- optimizers -----------------------------------------------------------------------------------------------------------------
 
 
-def optimizers(how: str) -> Callable[[Random], Made]:
+def optimizers(how: str) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies that search the optimizer.
 
     how: "shared" for one learning rate of all optimizers, "own" for one of each, or "alike" for optimizers with equal usual rates.
     """
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         n = int(random.choice((16, 24, 40)))
         chooser = str(random.choice(CHOOSERS))
         table = ALIKE if how == "alike" else OPTIMIZERS
@@ -64,8 +64,8 @@ def optimizers(how: str) -> Callable[[Random], Made]:
                 chooser: Parameter(role="scientific", choices=tuple(names)),
                 rate: Parameter(low=low, high=high, scale="log"),
             }
-        store = log(random, params, scaled(random, costs))
-        return made(*store, {"name": chooser, "rate": rate, "values": names}, space)
+        store = log_trials(random, params, scale_costs(random, costs))
+        return make_study(*store, {"name": chooser, "rate": rate, "values": names}, space)
 
     return make
 
@@ -112,13 +112,13 @@ def optimizers_apart(outcome: Outcome) -> bool:
 # --- ties, lengths, measurements, constants -------------------------------------------------------------------------------------
 
 
-def tied(random: Random) -> Made:
+def derived_parameters(random: Random) -> SimulatedStudy:
     """Return a study of two or three hyperparameters; other parameters are derived from them, training lengths or measurements."""
     n = int(random.choice((16, 24, 40)))
     space = nuisances(random, int(random.integers(2, 4)))
     rate = next(iter(space))
     at = random.random((n, len(space)))
-    params: list[dict[str, Any]] = [dict(p) for p in drawn(space, at)]
+    params: list[dict[str, Any]] = [dict(p) for p in settings_at(space, at)]
     ends = 100 * random.integers(10, 40, n)
     how, batch = str(random.choice(("min", "scaled", "tokens"))), 2 ** random.integers(4, 9, n)
     for i, p in enumerate(params):
@@ -130,20 +130,22 @@ def tied(random: Random) -> Made:
         else:
             p |= {"max_steps": int(ends[i]), "batch_size": int(batch[i]), "tokens": int(ends[i]) * int(batch[i]) * 512}
     optimum = np.asarray(random.uniform(0.3, 0.7, at.shape[1]))
-    costs = scaled(random, response(random, at, optimum, np.ones(at.shape[1])))
-    store = log(random, params, costs, ends=ends if how == "tokens" else None)
-    return made(*store, {"tied": {"min": ["min_lr"], "scaled": ["base_lr"], "tokens": ["tokens", "max_steps"]}[how]})
+    costs = scale_costs(random, response(random, at, optimum, np.ones(at.shape[1])))
+    store = log_trials(random, params, costs, ends=ends if how == "tokens" else None)
+    return make_study(
+        *store, {"tied": {"min": ["min_lr"], "scaled": ["base_lr"], "tokens": ["tokens", "max_steps"]}[how]}
+    )
 
 
-def tied_searched(outcome: Outcome) -> bool:
+def searches_derived(outcome: Outcome) -> bool:
     """Return whether a next study searches a derived value, a measurement, or the training length."""
     wrong = {*outcome.made.truth["tied"], "num_params"}
     if "base_lr" in wrong:  # either of the two rates may be derived from the other
         wrong.remove("base_lr")
-        if any(sum(is_learning_rate(n) for n in s.searched) > 1 for s in following(outcome)):
+        if any(sum(is_learning_rate(n) for n in s.searched) > 1 for s in following_studies(outcome)):
             return True
     return outcome.report is None or any(
-        name in wrong or counts_training(name) for spec in following(outcome) for name in spec.searched
+        name in wrong or counts_training(name) for spec in following_studies(outcome) for name in spec.searched
     )
 
 
@@ -162,19 +164,21 @@ _ARGUMENTS: Mapping[str, Any] = {
 }
 
 
-def trainer_arguments(random: Random) -> Made:
+def trainer_arguments(random: Random) -> SimulatedStudy:
     """Return a study that logs 80 arguments, most of which never vary."""
     n = int(random.choice((12, 24)))
     space = nuisances(random, int(random.integers(2, 4)))
     at = random.random((n, len(space)))
-    params = [{**_ARGUMENTS, **p} for p in drawn(space, at)]
-    store = log(random, params, scaled(random, response(random, at, np.full(len(space), 0.5), np.ones(len(space)))))
-    return made(*store, {"searched": list(space)})
+    params = [{**_ARGUMENTS, **p} for p in settings_at(space, at)]
+    store = log_trials(
+        random, params, scale_costs(random, response(random, at, np.full(len(space), 0.5), np.ones(len(space))))
+    )
+    return make_study(*store, {"searched": list(space)})
 
 
-def cluttered(outcome: Outcome) -> bool:
+def lists_constants(outcome: Outcome) -> bool:
     """Return whether a next study file lists constants among the parameters, lacks a constant, or changes when written and read."""
-    for spec in following(outcome):
+    for spec in following_studies(outcome):
         text = dump(spec)
         listed = text.partition("\nparameters:")[2].partition("\nconstants:")[0].partition("\ntrials:")[0]
         lost = [n for n in _ARGUMENTS if f"  {n}: " not in text.partition("\nconstants:")[2]]
@@ -187,6 +191,8 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E22 optimizers share one rate", "no study of its own", optimizers("shared"), optimizers_together),
     Situation("E22n each optimizer has its rate", "divided", optimizers("own"), optimizers_apart),
     Situation("E22m Adam and its variants share a rate", "divided", optimizers("alike"), optimizers_apart),
-    Situation("E24 ties, lengths and measurements", "searched next", tied, tied_searched),
-    Situation("E25 80 logged arguments", "among the parameters, or lost", trainer_arguments, cluttered, studies=20),
+    Situation("E24 ties, lengths and measurements", "searched next", derived_parameters, searches_derived),
+    Situation(
+        "E25 80 logged arguments", "among the parameters, or lost", trainer_arguments, lists_constants, studies=20
+    ),
 )

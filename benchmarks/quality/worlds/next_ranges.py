@@ -13,7 +13,7 @@ from advisor.model.space import FloatArray, as_number
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking.study.assemble import assemble
 from worlds.edges import Recorder
-from worlds.world import Made, Outcome, Random, Situation
+from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 DECADE = 10.5
 """Maximum factor by which a range on a log scale may grow at one end, with rounding."""
@@ -29,7 +29,7 @@ BOTTOMS = {"sgd": (-3.0, -1.5), "adam": (-5.0, -3.5), "adamw": (-5.0, -3.5), "fi
 it."""
 
 
-def _rate(random: Random) -> tuple[str, dict[str, Any]]:
+def _kind_of_training(random: Random) -> tuple[str, dict[str, Any]]:
     """Return a kind of training and the constants that it logs."""
     kind = str(random.choice(list(USUAL)))
     if kind != "fine-tuning":
@@ -52,26 +52,28 @@ def _positions(random: Random, count: int, axes: int) -> FloatArray:
     return np.asarray(at)
 
 
-def search(random: Random, where: float, *, count: int | None = None, axes: int | None = None) -> Made:
-    """Return a search of the learning rate and perhaps others. where: position of the best rate; 1 is the range's upper end."""
-    rec, (kind, constants) = Recorder(random), _rate(random)
+def search_of_rate(
+    random: Random, best_position: float, *, count: int | None = None, axes: int | None = None
+) -> SimulatedStudy:
+    """Return a search of the learning rate and perhaps others. best_position: position of the best rate, 1 at the upper end."""
+    rec, (kind, constants) = Recorder(random), _kind_of_training(random)
     d = axes or int(random.integers(1, 4))
     n = count or max(int(random.choice([10, 16, 24, 40])), 8 * d)
     width, name = float(random.uniform(2, 3.5)), str(random.choice(["lr", "learning_rate"]))
-    down = bool(random.integers(2)) and where > 1
+    down = bool(random.integers(2)) and best_position > 1
     end = float(random.uniform(*(BOTTOMS if down else TOPS)[kind]))
     inward = width if down else -width
     steep, sd = float(random.uniform(0.08, 0.2)), float(random.choice([0.003, 0.01]))
     others = random.uniform(0.25, 0.75, size=d - 1)
     logs = []
     for u in random.permutation(_positions(random, n, d)):
-        excess = 0.05 + steep * (width * (u[0] - where)) ** 2 + 0.4 * float(((u[1:] - others) ** 2).sum())
+        excess = 0.05 + steep * (width * (u[0] - best_position)) ** 2 + 0.4 * float(((u[1:] - others) ** 2).sum())
         logs.append(end + inward * (1 - u[0]))
         params = {name: float(f"{10 ** logs[-1]:.4g}"), **constants}
         params |= {f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}
         rec.log(params, excess + sd * random.standard_normal())
     low, high = (float(f"{10**x:.4g}") for x in (min(logs), max(logs)))
-    best = 10 ** (end + inward * (1 - where))
+    best = 10 ** (end + inward * (1 - best_position))
     return rec.made(name=name, kind=kind, best=best, low=low, high=high, side="low" if down else "high")
 
 
@@ -92,7 +94,7 @@ def _not_extended(outcome: Outcome) -> bool:
     return bool(new.high <= 1.001 * truth["high"] if truth["side"] == "high" else new.low >= 0.999 * truth["low"])
 
 
-def _optimum_left_out(outcome: Outcome) -> bool:
+def _excludes_optimum(outcome: Outcome) -> bool:
     """Return True if the next range is extended and does not contain the optimum."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
@@ -123,10 +125,10 @@ def _past_visible_optimum(outcome: Outcome) -> bool:
     return beyond or _says_improving(outcome)
 
 
-def outermost_worse(random: Random) -> Made:
+def poor_outermost_trial(random: Random) -> SimulatedStudy:
     """Return a sweep in which the outermost trial is much worse than its neighbours, which are the best trials."""
     rec, count = Recorder(random), int(random.integers(8, 20))
-    kind, constants = _rate(random)
+    kind, constants = _kind_of_training(random)
     top = float(random.uniform(*TOPS[kind]))
     width, name = float(random.uniform(2, 4)), str(random.choice(["lr", "learning_rate"]))
     logs = top - width * np.linspace(1, 0, count)
@@ -137,10 +139,10 @@ def outermost_worse(random: Random) -> Made:
     return rec.made(name=name, kind=kind, high=float(f"{10**top:.4g}"))
 
 
-def diverged_beyond(random: Random) -> Made:
+def diverged_beyond(random: Random) -> SimulatedStudy:
     """Return a study with a declared range and trials at rates somewhat beyond it, which diverged."""
     rec = Recorder(random)
-    kind, constants = _rate(random)
+    kind, constants = _kind_of_training(random)
     top = float(random.uniform(*TOPS[kind]))
     width, name = float(random.uniform(2, 3)), str(random.choice(["lr", "learning_rate"]))
     fails = top + float(random.uniform(0.3, 0.9))
@@ -153,11 +155,11 @@ def diverged_beyond(random: Random) -> Made:
     made = rec.made(name=name, kind=kind, fails=10**fails)
     range_ = Parameter(low=float(f"{10 ** (top - width):.3g}"), high=float(f"{10**top:.3g}"), scale="log")
     spec = StudySpec(study="s", objective=Objective.model_validate(_objective(made)), parameters={name: range_})
-    return Made(made.experiment, {"spec": spec}, made.truth)
+    return SimulatedStudy(made.experiment, {"spec": spec}, made.truth)
 
 
-def _objective(made: Made) -> dict[str, Any]:
-    return {"metric": made.arguments["objective"], "direction": made.arguments["direction"]}
+def _objective(simulated: SimulatedStudy) -> dict[str, Any]:
+    return {"metric": simulated.arguments["objective"], "direction": simulated.arguments["direction"]}
 
 
 def _past_divergence(outcome: Outcome) -> bool:
@@ -165,9 +167,9 @@ def _past_divergence(outcome: Outcome) -> bool:
     return new is not None and new.high is not None and new.high >= outcome.made.truth["fails"]
 
 
-def settled(random: Random, count: int) -> Made:
+def optimum_inside(random: Random, count: int) -> SimulatedStudy:
     """Return a search of two or three hyperparameters whose optimum lies well inside every range."""
-    return search(random, float(random.uniform(0.4, 0.6)), count=count, axes=int(random.integers(2, 4)))
+    return search_of_rate(random, float(random.uniform(0.4, 0.6)), count=count, axes=int(random.integers(2, 4)))
 
 
 def _as_many_trials(outcome: Outcome) -> bool:
@@ -177,7 +179,7 @@ def _as_many_trials(outcome: Outcome) -> bool:
     return (outcome.report.next[0].trials or 0) >= outcome.report.counts.total
 
 
-def _other_side_kept(outcome: Outcome) -> bool:
+def _repeats_other_side(outcome: Outcome) -> bool:
     """Return True if the range of a one-axis sweep moves at one end, and yet all values at the other end are searched again."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
@@ -186,7 +188,7 @@ def _other_side_kept(outcome: Outcome) -> bool:
     return bool(new.low <= 1.01 * truth["low"] if truth["side"] == "high" else new.high >= 0.99 * truth["high"])
 
 
-def two_trials(random: Random) -> Made:
+def two_trials(random: Random) -> SimulatedStudy:
     """Return a study of noise, in which the two best trials happen to lie at the top of one range."""
     rec, n = Recorder(random), int(random.choice([6, 10, 16, 24]))
     at = random.uniform(size=(n, int(random.integers(1, 4))))
@@ -205,7 +207,7 @@ def _leads_as_warning(outcome: Outcome) -> bool:
     return any(f.rule == "space-boundary" and f.severity == "warning" for f in heads)
 
 
-def six(random: Random) -> Made:
+def six_hyperparameters(random: Random) -> SimulatedStudy:
     """Return 12 random trials of six hyperparameters, of which two matter."""
     rec = Recorder(random)
     best = random.uniform(0.3, 0.7, size=2)
@@ -218,7 +220,7 @@ def six(random: Random) -> Made:
     return rec.made(name="lr")
 
 
-def _no_ladder(outcome: Outcome) -> bool:
+def _ignores_subset_search(outcome: Outcome) -> bool:
     """Return True if the next study has many trials of all hyperparameters and does not mention searching fewer."""
     if outcome.report is None or not outcome.report.next:
         return False
@@ -244,7 +246,7 @@ def _over_budget(outcome: Outcome) -> bool:
     return planned > 1.001 * steps / 2 or (less and not said)
 
 
-def unstable_start(random: Random) -> Made:
+def unstable_start(random: Random) -> SimulatedStudy:
     """Return a search of the learning rate in which a low rate diverged early for another reason, while higher rates train."""
     rec = Recorder(random, accuracy=True)
     logs = np.linspace(-5, -3, int(random.integers(8, 16)))
@@ -276,36 +278,53 @@ def _peak_below_best(outcome: Outcome) -> bool:
 
 _BEYOND = "The best learning rate lies 10 % beyond the range"
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("E40 " + _BEYOND, "the moved range leaves it out", partial(search, where=1.1), _optimum_left_out),
-    Situation("E41 " + _BEYOND, "the range is not extended", partial(search, where=1.1), _not_extended, bound=0.2),
+    Situation(
+        "E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, best_position=1.1), _excludes_optimum
+    ),
+    Situation(
+        "E41 " + _BEYOND,
+        "the range is not extended",
+        partial(search_of_rate, best_position=1.1),
+        _not_extended,
+        bound=0.2,
+    ),
     Situation(
         "E42 SGD, Adam and fine-tuning, best rate beyond the range",
         "a range that no expert would search",
-        partial(search, where=1.3),
+        partial(search_of_rate, best_position=1.3),
         _too_far,
     ),
     Situation(
         "E43 One-axis sweep, best rate just inside",
         "the range moves past it",
-        lambda random: search(random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1),
+        lambda random: search_of_rate(
+            random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1
+        ),
         _past_visible_optimum,
     ),
     Situation(
         "E44 The outermost trial is worse than its neighbours",
         "the range moves past them",
-        outermost_worse,
+        poor_outermost_trial,
         _past_visible_optimum,
     ),
     Situation("E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _past_divergence),
-    Situation("E46 60 trials, optimum inside", "as many trials again", partial(settled, count=60), _as_many_trials),
+    Situation(
+        "E46 60 trials, optimum inside", "as many trials again", partial(optimum_inside, count=60), _as_many_trials
+    ),
     Situation(
         "E47 One-axis sweep, best rate beyond",
         "the other side stays",
-        lambda random: search(random, 1.1, count=int(random.choice([12, 16, 24])), axes=1),
-        _other_side_kept,
+        lambda random: search_of_rate(random, 1.1, count=int(random.choice([12, 16, 24])), axes=1),
+        _repeats_other_side,
     ),
     Situation("E48 Noise, the two best trials at the top", "leads as a warning", two_trials, _leads_as_warning),
-    Situation("E49 12 trials of six hyperparameters", "no word on fewer hyperparameters", six, _no_ladder),
+    Situation(
+        "E49 12 trials of six hyperparameters",
+        "no word on fewer hyperparameters",
+        six_hyperparameters,
+        _ignores_subset_search,
+    ),
     Situation(
         "E50 A low rate is unstable, higher ones are not",
         "the warmup's peak is below the best",
@@ -315,7 +334,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "E51 Half the budget",
         "the plan costs more, or does not say what is left out",
-        partial(settled, count=24),
+        partial(optimum_inside, count=24),
         _over_budget,
         studies=20,
     ),

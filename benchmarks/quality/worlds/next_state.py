@@ -12,7 +12,7 @@ from advisor.model import parameter_kinds
 from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 from worlds import shapes
-from worlds.world import Made, Metric, Outcome, Random, Situation, Store
+from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
 RATES = ("lr", "learning_rate", "optimizer.lr", "optim/learning_rate", "base_lr", "peak_learning_rate")
 OTHERS: Mapping[str, tuple[float, float, bool]] = {
@@ -50,7 +50,7 @@ def curve(random: Random, cost: float, points: int) -> FloatArray:
     return np.asarray(cost + 1.5 * np.exp(-random.uniform(12, 16) * at), dtype=np.float64)
 
 
-def logged(
+def store_of_trials(
     random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3, steps: int | None = None
 ) -> Store:
     """Return a store of these trials with losses whose noise between evaluations is small. steps: length; random if None."""
@@ -66,36 +66,36 @@ def logged(
     return store
 
 
-def _loss(store: Store, **arguments: Any) -> Made:
-    return Made(store.experiment(), {"objective": "val_loss", "direction": "minimize", **arguments})
+def _loss(store: Store, **arguments: Any) -> SimulatedStudy:
+    return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize", **arguments})
 
 
 # --- nothing can be told --------------------------------------------------------------------------------------------------------
 
 
-def _noise(random: Random) -> Made:
+def _noise_study(random: Random) -> SimulatedStudy:
     """Return 6 to 20 trials of 1 to 5 hyperparameters that have no effect."""
     params, _ = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + 10 ** random.uniform(-3, -1) * random.standard_normal(len(params))
-    store = logged(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))
+    store = store_of_trials(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))
     return _loss(store)
 
 
-def _effect(random: Random) -> Made:
-    """Return a study like `_noise`, except that one hyperparameter has a clear effect with its optimum inside the range."""
+def _effect_study(random: Random) -> SimulatedStudy:
+    """Return a study like `_noise_study`, except that one hyperparameter has a clear effect with its optimum inside the range."""
     params, at = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + random.uniform(0.5, 2) * (at[:, 0] - random.uniform(0.35, 0.65)) ** 2
-    return _loss(logged(random, params, costs + 0.005 * random.standard_normal(len(params))))
+    return _loss(store_of_trials(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
-def _drops(outcome: Outcome) -> bool:
+def _ignores_effect(outcome: Outcome) -> bool:
     """Return whether no next study searches the learning rate, the only hyperparameter with an effect."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     return not any(map(is_learning_rate, outcome.report.next_studies[0].spec.searched))
 
 
-def _ships(outcome: Outcome) -> bool:
+def _exploits_or_deploys(outcome: Outcome) -> bool:
     """Return whether a next study exploits or deploys, or there is no next study, or the study was refused."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
@@ -103,7 +103,7 @@ def _ships(outcome: Outcome) -> bool:
     return any(s.sampler.kind == "adaptive" or "test set" in " ".join(s.notes) for s in specs)
 
 
-def _unpriced(outcome: Outcome) -> bool:
+def _lacks_cost(outcome: Outcome) -> bool:
     """Return whether the first next study neither follows from a finding nor states its cost and what it would show."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
@@ -123,7 +123,7 @@ _KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float]
 
 
 def _language_model(random: Random, off: float) -> shapes.Curves:
-    loss = 2.5 * shapes.falling(random, 1000, off) * np.exp(0.02 * random.normal(size=1000))
+    loss = 2.5 * shapes.falling_loss(random, 1000, off) * np.exp(0.02 * random.normal(size=1000))
     return {
         "train/loss": (10 * np.arange(1000), loss),
         "eval_loss": (10 * np.arange(24, 1000, 25), 1.02 * loss[24::25]),
@@ -131,16 +131,18 @@ def _language_model(random: Random, off: float) -> shapes.Curves:
 
 
 def _policy(random: Random, off: float) -> shapes.Curves:
-    success = shapes.policy(random, 80, off)
+    success = shapes.policy_success_rate(random, 80, off)
     steps = 2048 * np.arange(1, 81)
     losses: dict[str, Metric] = {k: (steps, v) for k, v in shapes.policy_losses(random, success).items()}
     return {"success_rate": (steps, success), **losses}
 
 
-def _one(kind: str | None, runs: tuple[int, int], *, rate: bool = True) -> Callable[[Random], Made]:
+def _single_setting(
+    kind: str | None, runs: tuple[int, int], *, rate: bool = True
+) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies of one setting. kind: kind of workload; None: any kind."""
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         chosen = kind or str(random.choice(list(_KINDS)))
         metric, direction, curves = _KINDS[chosen](random)
         params: dict[str, Any] = {"batch_size": int(random.choice([32, 64, 256])), "weight_decay": 0.01}
@@ -151,7 +153,9 @@ def _one(kind: str | None, runs: tuple[int, int], *, rate: bool = True) -> Calla
         for seed in range(int(random.integers(runs[0], runs[1] + 1))):
             seeded = {"seed": seed} if runs[1] > 1 else {}
             store.log({**params, **seeded}, curves(random, off))
-        return Made(store.experiment(), {"objective": metric, "direction": direction}, {"rate": name, "params": params})
+        return SimulatedStudy(
+            store.experiment(), {"objective": metric, "direction": direction}, {"rate": name, "params": params}
+        )
 
     return make
 
@@ -180,15 +184,15 @@ def _no_question(outcome: Outcome) -> bool:
     return "learning rate" not in notes or "log" not in notes.lower()
 
 
-def _six(random: Random) -> Made:
+def _six_hyperparameters(random: Random) -> SimulatedStudy:
     """Return 12 trials of six hyperparameters, of which one or two matter."""
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
     costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)
-    return _loss(logged(random, params, costs))
+    return _loss(store_of_trials(random, params, costs))
 
 
-def _no_ladder(outcome: Outcome) -> bool:
+def _offers_no_subset_search(outcome: Outcome) -> bool:
     """Return whether neither the study nor its notes offer 12 to 24 trials of two hyperparameters with the others fixed."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
@@ -204,12 +208,12 @@ def _no_ladder(outcome: Outcome) -> bool:
 # --- one change a round ---------------------------------------------------------------------------------------------------------
 
 
-def _overfit(random: Random) -> Made:
+def _overfitting_study(random: Random) -> SimulatedStudy:
     """Return a study whose trials overfit, so that best steps come before the end. It may already search a regulariser."""
     store, evaluations = Store(), int(random.integers(8, 16))
     has = str(random.choice(["", "", "dropout", "weight_decay", "fixed"]))
     for _ in range(int(random.integers(10, 21))):
-        course = shapes.fine_tuned(random, evaluations, overfits=True)
+        course = shapes.fine_tuning_curves(random, evaluations, overfits=True)
         steps = 200 * np.arange(1, evaluations + 1)
         params: dict[str, Any] = {"learning_rate": float(10 ** random.uniform(-5, -4)), "batch_size": 32}
         if has == "fixed":
@@ -220,7 +224,7 @@ def _overfit(random: Random) -> Made:
     return _loss(store)
 
 
-def _within(new: Parameter, old: Parameter | None) -> bool:
+def _is_within(new: Parameter, old: Parameter | None) -> bool:
     """Return whether a range, up to rounding of its ends, is part of an older range."""
     if old is None or new.domain == old.domain:
         return old is not None
@@ -228,7 +232,7 @@ def _within(new: Parameter, old: Parameter | None) -> bool:
     return all(inside)  # choices have no ends, so each comparison with NaN is False
 
 
-def _overdoes(outcome: Outcome) -> bool:
+def _changes_too_much(outcome: Outcome) -> bool:
     """Return whether the study against overfitting changes several regularisers, excludes zero, or ignores the number of steps."""
     if outcome.report is None:
         return True
@@ -240,7 +244,7 @@ def _overdoes(outcome: Outcome) -> bool:
         changed = [
             n
             for n, p in spec.parameters.items()
-            if parameter_kinds.is_regulariser(n) and p.searched and not _within(p, before.parameters.get(n))
+            if parameter_kinds.is_regulariser(n) and p.searched and not _is_within(p, before.parameters.get(n))
         ]
         if not changed:
             continue
@@ -251,7 +255,7 @@ def _overdoes(outcome: Outcome) -> bool:
     return True
 
 
-def _edge_and_flat(random: Random) -> Made:
+def _edge_and_flat(random: Random) -> SimulatedStudy:
     """Return a study whose best rates lie at an end and whose curves are flat for most of their length."""
     store, steps = Store(), int(random.choice([2_000, 20_000]))
     at = steps * np.arange(1, 61) // 60
@@ -271,7 +275,7 @@ def _edge_and_flat(random: Random) -> Made:
 _OF_LENGTH = re.compile(r"fewer steps|[Ss]horten|[Ll]engthen the|decay at|rain for [\d,]+ steps|schedule")
 
 
-def _mixes(outcome: Outcome) -> bool:
+def _mixes_goals(outcome: Outcome) -> bool:
     """Return whether the first study has notes on the length of training, although it changes only something else."""
     if outcome.report is None or len(outcome.report.next_studies) == 0:
         return True
@@ -283,11 +287,11 @@ def _mixes(outcome: Outcome) -> bool:
 FINAL = 20_000
 
 
-def _short_runs(random: Random) -> Made:
+def _short_runs(random: Random) -> SimulatedStudy:
     """Return a well explored study of short runs; the length of the final training is known."""
-    made = _explored(random)
+    made = _explored_space(random)
     spec: StudySpec = made.arguments["spec"]
-    return Made(
+    return SimulatedStudy(
         made.experiment,
         {
             "spec": spec.model_copy(
@@ -297,7 +301,7 @@ def _short_runs(random: Random) -> Made:
     )
 
 
-def _untested(outcome: Outcome) -> bool:
+def _skips_best_settings(outcome: Outcome) -> bool:
     """Return whether the long runs do not repeat the best settings of the short runs, or lack a schedule."""
     if outcome.report is None:
         return True
@@ -316,7 +320,7 @@ def _untested(outcome: Outcome) -> bool:
     return not (known and distinct and all(spec.schedule for spec in long))
 
 
-def _explored(random: Random) -> Made:
+def _explored_space(random: Random) -> SimulatedStudy:
     """Return a clearly explored space: 1 or 2 hyperparameters, many trials, the optimum well inside, little noise."""
     axes = int(random.integers(1, 3))
     count = int(random.integers(24, 61))
@@ -333,10 +337,10 @@ def _explored(random: Random) -> Made:
         trials=count,
         max_train_steps=2_000,
     )
-    return Made(logged(random, params, costs, steps=2_000).experiment(), {"spec": spec})
+    return SimulatedStudy(store_of_trials(random, params, costs, steps=2_000).experiment(), {"spec": spec})
 
 
-def _hesitates(outcome: Outcome) -> bool:
+def _does_not_exploit(outcome: Outcome) -> bool:
     """Return whether the first study does not exploit, although nothing needs to change."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
@@ -349,12 +353,21 @@ def _hesitates(outcome: Outcome) -> bool:
 # --- the same step everywhere ---------------------------------------------------------------------------------------------------
 
 
-def _any(random: Random) -> Made:
-    makers = (_noise, _one(None, (1, 1)), _one(None, (3, 6)), _six, _overfit, _edge_and_flat, _explored, _short_runs)
+def _any_study(random: Random) -> SimulatedStudy:
+    makers = (
+        _noise_study,
+        _single_setting(None, (1, 1)),
+        _single_setting(None, (3, 6)),
+        _six_hyperparameters,
+        _overfitting_study,
+        _edge_and_flat,
+        _explored_space,
+        _short_runs,
+    )
     return makers[random.integers(len(makers))](random)
 
 
-def _differ(outcome: Outcome) -> bool:
+def _headline_differs(outcome: Outcome) -> bool:
     """Return whether the headline does not name the first study's step, or the step has no known verb."""
     from advisor.report.text.headline import headline
 
@@ -366,24 +379,41 @@ def _differ(outcome: Outcome) -> bool:
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("E01 pure noise, 6 to 20 trials", "exploits, or ships the best setting", _noise, _ships),
-    Situation("E01 pure noise, 6 to 20 trials", "the study's cost or use is unsaid", _noise, _unpriced),
+    Situation(
+        "E01 pure noise, 6 to 20 trials", "exploits, or deploys the best setting", _noise_study, _exploits_or_deploys
+    ),
+    Situation("E01 pure noise, 6 to 20 trials", "the study's cost or use is unsaid", _noise_study, _lacks_cost),
     *(
-        Situation(f"E02 one run, {kind}", "no sweep of the rate at a tenth", _one(kind, (1, 1)), _no_sweep, studies=20)
+        Situation(
+            f"E02 one run, {kind}",
+            "no sweep of the rate at a tenth",
+            _single_setting(kind, (1, 1)),
+            _no_sweep,
+            studies=20,
+        )
         for kind in _KINDS
     ),
-    Situation("E02 one setting, 2 to 6 seeds", "no sweep of the rate at a tenth", _one(None, (2, 6)), _no_sweep),
+    Situation(
+        "E02 one setting, 2 to 6 seeds", "no sweep of the rate at a tenth", _single_setting(None, (2, 6)), _no_sweep
+    ),
     Situation(
         "E02 one run, rate not logged",
         "the report does not ask for the rate",
-        _one(None, (1, 1), rate=False),
+        _single_setting(None, (1, 1), rate=False),
         _no_question,
     ),
-    Situation("E06 overfitting", "several regularisers, no none, or no steps", _overfit, _overdoes),
-    Situation("E09 12 trials of 6 hyperparameters", "no study of the two that matter", _six, _no_ladder),
-    Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _untested),
-    Situation("E12 any of these", "headline and first study differ", _any, _differ),
-    Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat, _mixes),
-    Situation("E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect, _drops),
-    Situation("E14 explored, optimum inside", "the best setting is not sought", _explored, _hesitates),
+    Situation("E06 overfitting", "several regularisers, no none, or no steps", _overfitting_study, _changes_too_much),
+    Situation(
+        "E09 12 trials of 6 hyperparameters",
+        "no study of the two that matter",
+        _six_hyperparameters,
+        _offers_no_subset_search,
+    ),
+    Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _skips_best_settings),
+    Situation("E12 any of these", "headline and first study differ", _any_study, _headline_differs),
+    Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat, _mixes_goals),
+    Situation(
+        "E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect_study, _ignores_effect
+    ),
+    Situation("E14 explored, optimum inside", "the best setting is not sought", _explored_space, _does_not_exploit),
 )

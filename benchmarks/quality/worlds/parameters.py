@@ -17,10 +17,10 @@ from worlds.sampled import (
     sample_settings,
     trial_count,
 )
-from worlds.world import Made, Outcome, Random, Situation, Store
+from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
-def _tuner_tags(rng: Random) -> Made:
+def _tuner_tags(rng: Random) -> SimulatedStudy:
     store = Store()
     low, high = float(10 ** rng.uniform(-6, -4)), float(10 ** rng.uniform(-0.5, 0))
     layers = int(rng.integers(5, 9))
@@ -44,10 +44,10 @@ def _tuner_tags(rng: Random) -> Made:
     for s in settings:
         s.pop("weight_decay")
     log_study(rng, settings, store, metric=str(rng.choice(["val_acc", "val_quality"])), tags=tags)
-    return Made(store.experiment(), truth={"low": low, "high": high, "layers": layers})
+    return SimulatedStudy(store.experiment(), truth={"low": low, "high": high, "layers": layers})
 
 
-def _tags_unread(outcome: Outcome) -> bool:
+def _misses_tags(outcome: Outcome) -> bool:
     if outcome.report is None or outcome.report.minimize:
         return True
     p, truth = outcome.report.spec.parameters, outcome.made.truth
@@ -58,7 +58,7 @@ def _tags_unread(outcome: Outcome) -> bool:
     return not right or "lr" in outcome.report.inferred
 
 
-def _tied(rng: Random) -> Made:
+def _derived_parameter_study(rng: Random) -> SimulatedStudy:
     """Return a study in which one hyperparameter is derived from others."""
     how = str(rng.choice(["tokens", "min_lr", "iterations", "one-minus", "scaled"]))
     settings: list[dict[str, Any]] = []
@@ -83,14 +83,14 @@ def _tied(rng: Random) -> Made:
         "one-minus": ("ema", "weight_decay"),
         "scaled": ("warmup_frac", "batch_size"),
     }
-    return Made(log_study(rng, settings).experiment(), truth={"tied": pairs[how]})
+    return SimulatedStudy(log_study(rng, settings).experiment(), truth={"tied": pairs[how]})
 
 
-def _tied_searched(outcome: Outcome) -> bool:
+def _searches_derived(outcome: Outcome) -> bool:
     return outcome.report is None or set(outcome.made.truth["tied"]) <= next_searched(outcome)
 
 
-def _untied(rng: Random) -> Made:
+def _independent_parameter_study(rng: Random) -> SimulatedStudy:
     """Return a healthy study of many independent hyperparameters with few levels: random, on a grid, or changed one at a time."""
     levels = {
         "batch_size": [32, 64, 128, 256],
@@ -120,17 +120,17 @@ def _untied(rng: Random) -> Made:
         settings = [{m: int(rng.choice(levels[m])) for m in names} | s for s in sample_settings(rng, n)]
     made = log_study(rng, settings).experiment()
     varied = {m for m in settings[0] if len({s[m] for s in settings}) > 1}
-    return Made(made, truth={"varied": varied})
+    return SimulatedStudy(made, truth={"varied": varied})
 
 
-def _falsely_tied(outcome: Outcome) -> bool:
+def _calls_derived(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     p = outcome.report.spec.parameters
     return any(name not in p or p[name].role == "derived" for name in outcome.made.truth["varied"])
 
 
-def _length(rng: Random) -> Made:
+def _varying_length_study(rng: Random) -> SimulatedStudy:
     """Return a study whose training length varies, under an informative or an arbitrary name."""
     name = str(rng.choice(["budget", "horizon", "rounds", "n_passes", "kimg"]))
     factor, every = int(rng.choice([1, 1, 10, 100])), int(rng.choice([1, 10]))
@@ -143,14 +143,14 @@ def _length(rng: Random) -> Made:
             steps = np.r_[steps, length * factor * every - 1]
         accuracy = accuracy_curve(rng, steps, quality_of(rng, s))
         store.log(s | {name: length}, accuracy_metrics(rng, steps, accuracy, "val_acc"))
-    return Made(store.experiment(), truth={"name": name})
+    return SimulatedStudy(store.experiment(), truth={"name": name})
 
 
-def _name_searched(outcome: Outcome) -> bool:
+def _searches_name(outcome: Outcome) -> bool:
     return outcome.report is None or outcome.made.truth["name"] in next_searched(outcome)
 
 
-def _measured(rng: Random) -> Made:
+def _measurement_study(rng: Random) -> SimulatedStudy:
     """Return a study with measurements among the parameters."""
     name = str(
         rng.choice(
@@ -169,41 +169,49 @@ def _measured(rng: Random) -> Made:
             "final_loss": float(rng.uniform(0.1, 0.2)),
         }.get(name, weights)
         store.log(s | {name: value}, accuracy_metrics(rng, steps, accuracy, "val_acc"))
-    return Made(store.experiment(), truth={"name": name})
+    return SimulatedStudy(store.experiment(), truth={"name": name})
 
 
-def _accumulated(rng: Random) -> Made:
+def _accumulation_study(rng: Random) -> SimulatedStudy:
     size, parts = int(rng.choice([256, 512, 1024])), int(rng.choice([2, 4, 8]))
     name = str(rng.choice(["global_batch_size", "total_batch_size", "effective_batch_size"]))
     micro = {"per_device_batch_size": size // parts} if rng.random() < 0.5 else {}
     settings = [
         s | {name: size, "gradient_accumulation_steps": parts} | micro for s in sample_settings(rng, trial_count(rng))
     ]
-    return Made(log_study(rng, settings).experiment(), truth={"size": float(size)})
+    return SimulatedStudy(log_study(rng, settings).experiment(), truth={"size": float(size)})
 
 
-def _batch_multiplied(outcome: Outcome) -> bool:
+def _multiplies_batch(outcome: Outcome) -> bool:
     study = assemble(outcome.made.experiment)
     return any(t.fact("batch_size") != outcome.made.truth["size"] for t in study.trials)
 
 
-def _framework(rng: Random) -> Made:
+def _framework_study(rng: Random) -> SimulatedStudy:
     constants = {
         f"trainer/{n}_{i}": v for i, (n, v) in enumerate([("flag", True), ("level", 3), ("mode", "auto")] * 26)
     }
-    return Made(log_study(rng, [s | constants for s in sample_settings(rng, trial_count(rng))]).experiment())
+    return SimulatedStudy(log_study(rng, [s | constants for s in sample_settings(rng, trial_count(rng))]).experiment())
 
 
-def _cluttered(outcome: Outcome) -> bool:
+def _lists_constants(outcome: Outcome) -> bool:
     return outcome.report is None or len(outcome.report.inferred) > 6 or len(next_searched(outcome)) > 4
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("A26 space and direction in Optuna's tags", "unread", _tuner_tags, _tags_unread),
-    Situation("A27 tied hyperparameters", "searched apart", _tied, _tied_searched),
-    Situation("A27n healthy: independent hyperparameters", "seem tied", _untied, _falsely_tied, studies=80),
-    Situation("A28 length of training under any name", "searched", _length, _name_searched),
-    Situation("A29 measurements as parameters", "searched", _measured, _name_searched),
-    Situation("A30 global batch size with accumulation", "multiplied once more", _accumulated, _batch_multiplied),
-    Situation("A31 a framework's 78 constants", "clutter", _framework, _cluttered),
+    Situation("A26 space and direction in Optuna's tags", "unread", _tuner_tags, _misses_tags),
+    Situation("A27 tied hyperparameters", "searched apart", _derived_parameter_study, _searches_derived),
+    Situation(
+        "A27n healthy: independent hyperparameters",
+        "seem tied",
+        _independent_parameter_study,
+        _calls_derived,
+        studies=80,
+    ),
+    Situation("A28 length of training under any name", "searched", _varying_length_study, _searches_name),
+    Situation("A29 measurements as parameters", "searched", _measurement_study, _searches_name),
+    Situation(
+        "A30 global batch size with accumulation", "multiplied once more", _accumulation_study, _multiplies_batch
+    ),
+    Situation("A31 a framework's 78 constants", "clutter", _framework_study, _lists_constants),
 )

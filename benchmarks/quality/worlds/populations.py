@@ -9,12 +9,12 @@ from worlds.sampled import (
     sample_settings,
     trial_count,
 )
-from worlds.world import Made, Outcome, Random, Situation, Store
+from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 _HAND_NAMES = ("baseline", "try-2", "big-lr", "longer", "small-lr", "no-wd", "paper", "debug-fix", "again")
 
 
-def _hand_and_sweep(rng: Random) -> Made:
+def _hand_and_sweep(rng: Random) -> SimulatedStudy:
     """Return manual runs followed by a sweep. The two differ in names, a tuner's tags, a parent run or rounded numbers."""
     how = str(rng.choice(["names", "optuna", "parent", "digits"]))
     store, n, hand = Store(), int(rng.integers(14, 36)), int(rng.integers(4, 9))
@@ -31,10 +31,10 @@ def _hand_and_sweep(rng: Random) -> Made:
         tags = {"mlflow.parentRunId": "f" * 32}
     for i, setting in enumerate(sample_settings(rng, n)):
         log_study(rng, [setting | ({label: f"sweep-{i}"} if rng.random() < 0.9 else {})], store, tags=tags)
-    return Made(store.experiment(), truth={"runs": n, "label": label})
+    return SimulatedStudy(store.experiment(), truth={"runs": n, "label": label})
 
 
-def _two_models(rng: Random) -> Made:
+def _two_models(rng: Random) -> SimulatedStudy:
     """Return sweeps of two models, one after the other, whose ranges or hyperparameters may differ."""
     name = str(rng.choice(["model", "arch", "backbone", "model_name"]))
     store, large, small = Store(), int(rng.integers(14, 30)), int(rng.integers(6, 13))
@@ -50,10 +50,10 @@ def _two_models(rng: Random) -> Made:
     sweeps = [first, second] if rng.random() < 0.5 else [second, first]
     for sweep in sweeps:
         log_study(rng, sweep, store)
-    return Made(store.experiment(), truth={"runs": large, "filter": f"params.{name} = 'vit-tiny'"})
+    return SimulatedStudy(store.experiment(), truth={"runs": large, "filter": f"params.{name} = 'vit-tiny'"})
 
 
-def _two_datasets(rng: Random) -> Made:
+def _two_datasets(rng: Random) -> SimulatedStudy:
     name = str(rng.choice(["dataset", "data", "task_name", "env_id"]))
     store, n = Store(), trial_count(rng)
     names = [str(rng.choice(["cifar10", "svhn"], p=[0.7, 0.3])) for _ in range(n)]
@@ -61,7 +61,9 @@ def _two_datasets(rng: Random) -> Made:
         names = ["svhn"] * 4 + ["cifar10"] * (n - 4)
     for setting, data in zip(sample_settings(rng, n), names, strict=True):
         log_study(rng, [setting | {name: data}], store)
-    return Made(store.experiment(), truth={"runs": names.count("cifar10"), "filter": f"params.{name} = 'svhn'"})
+    return SimulatedStudy(
+        store.experiment(), truth={"runs": names.count("cifar10"), "filter": f"params.{name} = 'svhn'"}
+    )
 
 
 def _not_separated(outcome: Outcome) -> bool:
@@ -74,7 +76,7 @@ def _not_separated(outcome: Outcome) -> bool:
     return named or filtered or label or outcome.report.counts.total != truth["runs"]
 
 
-def _one_population(rng: Random) -> Made:
+def _one_population(rng: Random) -> SimulatedStudy:
     """Return one healthy study that looks mixed: a comparison, a conditional space, a grid, or an adaptive search."""
     how = str(rng.choice(["comparison", "conditional", "grid", "adaptive", "optional", "seeds", "failed"]))
     n, settings = trial_count(rng), []
@@ -110,27 +112,29 @@ def _one_population(rng: Random) -> Made:
         for s in base:
             failed = bool(rng.random() < 0.2)
             log_study(rng, [s], store, tags={} if failed else tags, status="FAILED" if failed else "FINISHED")
-        return Made(store.experiment())
-    return Made(log_study(rng, settings, store).experiment())
+        return SimulatedStudy(store.experiment())
+    return SimulatedStudy(log_study(rng, settings, store).experiment())
 
 
-def _separated(outcome: Outcome) -> bool:
+def _separates_populations(outcome: Outcome) -> bool:
     return outcome.report is None or any(d.topic == "population" for d in outcome.report.decisions)
 
 
-def _no_study(rng: Random) -> Made:
+def _no_study(rng: Random) -> SimulatedStudy:
     names = ["mnist", "cifar10", "svhn", "stl10", "food101", "flowers", "pets", "cars", "dtd", "sun397"]
     chosen = names[: int(rng.integers(4, 10))]
     store = Store()
     for setting, data in zip(sample_settings(rng, 2 * len(chosen)), chosen * 2, strict=True):
         log_study(rng, [setting | {"dataset": data}], store)
-    return Made(store.experiment())
+    return SimulatedStudy(store.experiment())
 
 
 SITUATIONS: tuple[Situation, ...] = (
     Situation("A24 runs by hand and a sweep", "mixed, or a name searched", _hand_and_sweep, _not_separated),
     Situation("A24b two models", "mixed, or no filter", _two_models, _not_separated),
     Situation("A24c two datasets", "mixed, or no filter", _two_datasets, _not_separated),
-    Situation("A24n healthy: one study of several kinds", "separated", _one_population, _separated, studies=80),
+    Situation(
+        "A24n healthy: one study of several kinds", "separated", _one_population, _separates_populations, studies=80
+    ),
     Situation("A25 many datasets, two runs each", "no clear line", _no_study, lambda o: "--filter" not in o.error),
 )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from advisor.model.spec import Parameter
-from worlds.responses import COMPARED, made, nuisances, response
-from worlds.world import Made, Outcome, Random, Situation
+from worlds.responses import COMPARED, make_study, nuisances, response
+from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 QUESTION = "scientific-effect"
 SWITCHES = ("use_ema", "pre_norm", "bias", "nesterov")
@@ -20,24 +20,24 @@ SWITCHES = ("use_ema", "pre_norm", "bias", "nesterov")
 # --- the question ---------------------------------------------------------------------------------------------------------------
 
 
-def asked(
+def comparison_studies(
     trials: tuple[int, ...],
     *,
     worse: float = 0.0,
     values: tuple[int, int] = (2, 2),
     shifted: bool = False,
     conditional: bool = False,
-) -> Callable[[Random], Made]:
+) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies that compare the values of one hyperparameter; all other hyperparameters are random.
 
     worse: difference between the best results of the last value and of the others, in standard deviations between seeds. shifted:
     best learning rates differ between values. conditional: the first value has an additional hyperparameter that matters.
     """
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         n, k = int(random.choice(trials)), int(random.integers(values[0], values[1] + 1))
         others = nuisances(random, int(random.integers(2, 5)))
-        name, labels = _compared(random, k)
+        name, labels = _compared_values(random, k)
         groups = np.arange(n) % k if random.random() < 0.5 else random.integers(k, size=n)
         at = random.random((n, len(others)))
         optimum = np.tile(random.uniform(0.25, 0.75, len(others)), (k, 1))
@@ -63,12 +63,12 @@ def asked(
         if random.random() < 0.3 and not conditional:
             role = Parameter(role="scientific", choices=tuple(labels))
             space = {name: role, **others}
-        return made(random, params, costs, {"name": name, "worse": str(labels[-1])}, space)
+        return make_study(random, params, costs, {"name": name, "worse": str(labels[-1])}, space)
 
     return make
 
 
-def _compared(random: Random, k: int) -> tuple[str, list[Any]]:
+def _compared_values(random: Random, k: int) -> tuple[str, list[Any]]:
     if k == 2 and random.random() < 0.3:
         return str(random.choice(SWITCHES)), random.permutation([True, False]).tolist()
     name = str(random.choice(list(COMPARED)))
@@ -84,7 +84,7 @@ def verdicts(outcome: Outcome) -> list[Any]:
     ]
 
 
-def unanswered(outcome: Outcome) -> bool:
+def lacks_answer(outcome: Outcome) -> bool:
     """Return whether the report does not name the worse value, or gives no interval for it."""
     worse = outcome.made.truth["worse"].lower()
     messages = [str(f.message) for f in verdicts(outcome)]
@@ -95,7 +95,7 @@ def false_answer(outcome: Outcome) -> bool:
     return bool(verdicts(outcome))
 
 
-def silent(outcome: Outcome) -> bool:
+def gives_no_reason(outcome: Outcome) -> bool:
     """Return whether the report has neither a finding on the question nor a reason why the question cannot be answered."""
     return not outcome.fired(QUESTION) and outcome.status(QUESTION) != "not-assessed"
 
@@ -108,17 +108,17 @@ def question_fixed(outcome: Outcome) -> bool:
 # --- fair comparisons -----------------------------------------------------------------------------------------------------------
 
 
-def unfair(kind: str) -> Callable[[Random], Made]:
+def unfair_comparisons(kind: str) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies with an unfair comparison: one value has bad learning rates, no result, or results at chance level.
 
     kind: "rates", "failed", "chance", or "fair" for the healthy twin.
     """
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         n = int(random.choice((24, 36, 48)))
         others = nuisances(random, int(random.integers(2, 4)))
         k = int(random.integers(2, 4))
-        name, labels = _compared(random, k)
+        name, labels = _compared_values(random, k)
         groups = np.arange(n) % k
         at = random.random((n, len(others)))
         last = groups == k - 1
@@ -141,7 +141,7 @@ def unfair(kind: str) -> Callable[[Random], Made]:
             {name: labels[g], **{o: p.draw(float(u)) for (o, p), u in zip(others.items(), row, strict=True)}}
             for g, row in zip(groups.tolist(), at, strict=True)
         ]
-        return made(random, params, costs, {"name": name, "worse": str(labels[-1])}, stuck=stuck)
+        return make_study(random, params, costs, {"name": name, "worse": str(labels[-1])}, flat_costs=stuck)
 
     return make
 
@@ -159,13 +159,15 @@ def unfairness_invented(outcome: Outcome) -> bool:
 # --- what matters ---------------------------------------------------------------------------------------------------------------
 
 
-def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | None = None) -> Callable[[Random], Made]:
+def studies_of_many(
+    trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | None = None
+) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies of `count` hyperparameters. The truth holds each hyperparameter's share of the variance.
 
     Shares include interactions. shares: approximate shares of the first hyperparameters; the others have no effect.
     """
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         n = int(random.choice(trials))
         others = nuisances(random, count)
         optimum = random.uniform(0.1, 0.9, count)
@@ -184,7 +186,7 @@ def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | Non
         costs = (weights * (at - optimum) ** 2).sum(1) + noise * spread * random.standard_normal(n)
         params = [{o: p.draw(float(u)) for (o, p), u in zip(others.items(), row, strict=True)} for row in at]
         shown = 0.5 + 0.3 * (costs - costs.min()) / float(costs.std())
-        return made(random, params, shown, dict(zip(others, true.tolist(), strict=True)), others)
+        return make_study(random, params, shown, dict(zip(others, true.tolist(), strict=True)), others)
 
     return make
 
@@ -209,13 +211,13 @@ STRONG: Mapping[str, Parameter] = {
 }
 
 
-def regularised(*, strong: bool) -> Callable[[Random], Made]:
+def regularised_studies(*, strong: bool) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies that search a regulariser, from no effect up or (`strong`) only at strengths that hurt.
 
     The optimizer is SGD, for which a weight decay of 0.01 is strong; with Adam it is an ordinary value.
     """
 
-    def make(random: Random) -> Made:
+    def make(random: Random) -> SimulatedStudy:
         n = int(random.choice((16, 20, 24, 36)))
         name = str(random.choice(list(STRONG)))
         domain = STRONG[name]
@@ -232,7 +234,7 @@ def regularised(*, strong: bool) -> Callable[[Random], Made]:
         costs = 0.4 + costs + 0.02 * random.standard_normal(n)
         params = [{"optimizer": "sgd", "lr": rate.draw(float(a)), name: domain.draw(float(b))} for a, b in at]
         space = {"lr": rate, name: domain} if random.random() < 0.5 else None
-        return made(random, params, costs, {"name": name}, space)
+        return make_study(random, params, costs, {"name": name}, space)
 
     return make
 
@@ -251,88 +253,90 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "D01 one value 10 sd worse, 24 trials",
         "not named with an interval",
-        asked((24,), worse=10),
-        unanswered,
+        comparison_studies((24,), worse=10),
+        lacks_answer,
         0.1,
     ),
     Situation(
         "D01 one value 10 sd worse, 48 trials",
         "not named with an interval",
-        asked((48,), worse=10),
-        unanswered,
+        comparison_studies((48,), worse=10),
+        lacks_answer,
         0.1,
     ),
     Situation(
         "D01 one of 3 to 6 values 10 sd worse",
         "not named with an interval",
-        asked((36, 48), worse=10, values=(3, 6)),
-        unanswered,
+        comparison_studies((36, 48), worse=10, values=(3, 6)),
+        lacks_answer,
         0.1,
     ),
     Situation(
         "D01 one value 10 sd worse, each with its rate",
         "not named with an interval",
-        asked((24, 48), worse=10, shifted=True),
-        unanswered,
+        comparison_studies((24, 48), worse=10, shifted=True),
+        lacks_answer,
         0.1,
     ),
-    Situation("D02 no difference", "a difference is stated", asked((24, 48)), false_answer),
+    Situation("D02 no difference", "a difference is stated", comparison_studies((24, 48)), false_answer),
     Situation(
         "D02 no difference, each with its best rate",
         "a difference is stated",
-        asked((24, 48), shifted=True),
+        comparison_studies((24, 48), shifted=True),
         false_answer,
     ),
     Situation(
         "D02 no difference, 3 to 6 values",
         "a difference is stated",
-        asked((24, 48), values=(3, 6)),
+        comparison_studies((24, 48), values=(3, 6)),
         false_answer,
     ),
     Situation(
         "D02 no difference, conditional",
         "a difference is stated",
-        asked((24, 48), conditional=True),
+        comparison_studies((24, 48), conditional=True),
         false_answer,
     ),
-    Situation("D03 no difference", "no answer and no reason", asked((12, 24, 48)), silent),
-    Situation("D04 one value 10 sd worse", "it is called unimportant", asked((24, 48), worse=10), question_fixed),
-    Situation("D04 no difference", "it is called unimportant", asked((24, 48)), question_fixed),
+    Situation("D03 no difference", "no answer and no reason", comparison_studies((12, 24, 48)), gives_no_reason),
+    Situation(
+        "D04 one value 10 sd worse", "it is called unimportant", comparison_studies((24, 48), worse=10), question_fixed
+    ),
+    Situation("D04 no difference", "it is called unimportant", comparison_studies((24, 48)), question_fixed),
     *(
-        Situation(f"D05 one value {what}", "unfairness is missed", unfair(kind), unfairness_missed, 0.1)
+        Situation(f"D05 one value {what}", "unfairness is missed", unfair_comparisons(kind), unfairness_missed, 0.1)
         for kind, what in (("rates", "only high rates"), ("failed", "failed"), ("chance", "at chance"))
     ),
-    Situation("D06 a fair comparison", "called unfair", unfair("fair"), unfairness_invented),
+    Situation("D06 a fair comparison", "called unfair", unfair_comparisons("fair"), unfairness_invented),
     Situation(
         "D07 8 hyperparameters, 24 to 36 trials",
         "one with 10 % of the variance is called unimportant",
-        many((24, 30, 36), 8),
+        studies_of_many((24, 30, 36), 8),
         fixes_what_matters(0.1),
     ),
     Situation(
         "D07 one with 36 % of the variance",
         "it is called unimportant",
-        many((16, 24, 36), 5, shares=(0.6, 0.36)),
+        studies_of_many((16, 24, 36), 5, shares=(0.6, 0.36)),
         fixes_what_matters(0.3),
     ),
     Situation(
         "D08 three of five without effect",
         "none is found",
-        many((48, 60), 5, shares=(0.6, 0.36)),
+        studies_of_many((48, 60), 5, shares=(0.6, 0.36)),
         keeps_what_does_not,
         0.3,
     ),
     Situation(
         "D09 regulariser only where it is strong",
         "no advice to include zero",
-        regularised(strong=True),
+        regularised_studies(strong=True),
         none_left_out,
         0.1,
     ),
     Situation(
         "D10 regulariser from none on",
         "advice to include zero",
-        regularised(strong=False),
+        regularised_studies(strong=False),
         none_asked_for,
     ),
 )

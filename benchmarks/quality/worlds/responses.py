@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 from advisor.model.spec import Objective, Parameter, StudySpec
-from worlds.world import Made, Random, Store
+from worlds.world import Random, SimulatedStudy, Store
 
 COMPARED: Mapping[str, Sequence[Any]] = {
     "activation": ("relu", "gelu", "swish", "tanh", "elu", "mish"),
@@ -38,11 +38,11 @@ def curve(random: Random, cost: float, points: int = 10) -> FloatArray:
 
 
 def store_of(
-    random: Random, params: Sequence[Mapping[str, Any]], costs: FloatArray, stuck: Sequence[float] = ()
+    random: Random, params: Sequence[Mapping[str, Any]], costs: FloatArray, flat_costs: Sequence[float] = ()
 ) -> tuple[Store, str, str]:
     """Return a store with these trials, and the name and direction of the objective.
 
-    A cost of NaN means that the trial diverged. Curves that end at a cost in `stuck` are flat.
+    A cost of NaN means that the trial diverged. Curves that end at a cost in `flat_costs` are flat.
     """
     store = Store()
     accuracy = random.random() < 0.5
@@ -53,27 +53,27 @@ def store_of(
             broken = [np.nan] * 8
             store.log(chosen, {objective: (at, broken + broken[:2]), "train_loss": (at, [2.0, 9.0, *broken])})
             continue
-        values = np.full(10, cost) + 1e-4 * random.standard_normal(10) if cost in stuck else curve(random, cost)
+        values = np.full(10, cost) + 1e-4 * random.standard_normal(10) if cost in flat_costs else curve(random, cost)
         loss = values + 0.02 * random.standard_normal(10)
         store.log(chosen, {objective: (at, 0.95 * np.exp(-values) if accuracy else values), "train_loss": (at, loss)})
     return store, objective, "maximize" if accuracy else "minimize"
 
 
-def made(
+def make_study(
     random: Random,
     params: Sequence[Mapping[str, Any]],
     costs: FloatArray,
     truth: Mapping[str, Any],
     space: Mapping[str, Parameter] | None = None,
-    stuck: Sequence[float] = (),
-) -> Made:
+    flat_costs: Sequence[float] = (),
+) -> SimulatedStudy:
     """Return the study, with a study file if the space is passed."""
-    store, objective, direction = store_of(random, params, costs, stuck)
+    store, objective, direction = store_of(random, params, costs, flat_costs)
     arguments: dict[str, Any] = {"objective": objective, "direction": direction}
     if space is not None:
         goal = Objective(metric=objective, direction="maximize" if direction == "maximize" else "minimize")
         arguments = {"spec": StudySpec(study="experiment", objective=goal, parameters=space)}
-    return Made(store.experiment(), arguments, truth)
+    return SimulatedStudy(store.experiment(), arguments, truth)
 
 
 def response(random: Random, at: FloatArray, optimum: FloatArray, weights: FloatArray) -> FloatArray:

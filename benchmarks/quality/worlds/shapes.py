@@ -27,21 +27,21 @@ class Rates:
 RATES = Rates()
 
 
-def wandering(random: Random, points: int, lag: float = 0.9) -> FloatArray:
+def autocorrelated_noise(random: Random, points: int, lag: float = 0.9) -> FloatArray:
     """Return autocorrelated noise of unit variance."""
     noise = random.normal(size=points) * np.sqrt(1 - lag**2)
     noise[0] = random.normal()
     return np.asarray(lfilter([1.0], [1.0, -lag], noise), dtype=np.float64)
 
 
-def falling(random: Random, points: int, off: float) -> FloatArray:
+def falling_loss(random: Random, points: int, off: float) -> FloatArray:
     """Return a smooth loss that falls from about 2.3. off: distance of the learning rate from the best rate in decades."""
     t = np.linspace(0, 1, points)
     end = 0.4 + 0.25 * off**2 + 0.03 * random.normal()
     return np.asarray(end + (2.3 - end) * (1 + random.uniform(20, 60) * 10 ** min(off, 0.0) * t) ** -0.8)
 
 
-def restarts(random: Random, steps: int) -> list[int]:
+def restart_steps(random: Random, steps: int) -> list[int]:
     """Return the steps at which a cosine schedule restarts, with equal or doubling periods."""
     first, factor = float(random.uniform(0.14, 0.3)), int(random.choice([1, 2]))
     begins, period, at = [], first, first
@@ -52,7 +52,7 @@ def restarts(random: Random, steps: int) -> list[int]:
     return begins
 
 
-def saw(steps: int, begins: Sequence[int], size: float) -> FloatArray:
+def decaying_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray:
     """Return a curve that rises at these steps and decays after each rise."""
     rise = np.zeros(steps)
     for begin, end in zip(begins, [*begins[1:], steps], strict=True):
@@ -60,12 +60,12 @@ def saw(steps: int, begins: Sequence[int], size: float) -> FloatArray:
     return rise
 
 
-def stair(steps: int, begins: Sequence[int], size: float) -> FloatArray:
+def lasting_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray:
     """Return a curve that rises at these steps and stays there."""
     return np.asarray(size * sum((np.arange(steps) >= begin).astype(float) for begin in begins))
 
 
-def collapsed(random: Random, values: FloatArray) -> FloatArray:
+def collapsed_curve(random: Random, values: FloatArray) -> FloatArray:
     """Return the curve with a collapse in its middle, after which it is noise around a level near its start."""
     at = int(random.uniform(0.35, 0.75) * len(values))
     after = (
@@ -77,7 +77,9 @@ def collapsed(random: Random, values: FloatArray) -> FloatArray:
 # --- reinforcement learning -----------------------------------------------------------------------------------------------------
 
 
-def policy(random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False) -> FloatArray:
+def policy_success_rate(
+    random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False
+) -> FloatArray:
     """Return a success rate: near zero at first, then a noisy S-curve. Far from the best learning rate, it rises late or never.
 
     start: share of the training after which the best trials learn; about zero to learn before the first evaluation.
@@ -89,7 +91,7 @@ def policy(random: Random, points: int, off: float, *, start: float = 0.25, coll
         at = int(min(middle + random.uniform(0.15, 0.3), 0.85) * points)
         rate[at:] = rate[at:] * random.uniform(0.0, 0.1)
     episodes = int(random.choice([20, 50, 100]))
-    wobble = np.clip(rate + 0.04 * wandering(random, points) * (rate > 0.05), 0, 1)
+    wobble = np.clip(rate + 0.04 * autocorrelated_noise(random, points) * (rate > 0.05), 0, 1)
     return np.asarray(random.binomial(episodes, wobble) / episodes)
 
 
@@ -97,9 +99,9 @@ def policy_losses(random: Random, success: FloatArray) -> dict[str, FloatArray]:
     """Return losses of a policy gradient: the value loss rises while rewards grow, and the policy loss varies about zero."""
     n = len(success)
     value = 0.02 + random.uniform(0.2, 3.0) * np.convolve(success, np.ones(5) / 5, "same") ** 1.5
-    value *= np.exp(0.3 * wandering(random, n, 0.6))
+    value *= np.exp(0.3 * autocorrelated_noise(random, n, 0.6))
     gradient = -0.01 + 0.006 * random.normal(size=n)
-    entropy = 1.4 * np.exp(-1.2 * np.linspace(0, 1, n)) + 0.02 * wandering(random, n)
+    entropy = 1.4 * np.exp(-1.2 * np.linspace(0, 1, n)) + 0.02 * autocorrelated_noise(random, n)
     kl = np.abs(0.01 + 0.004 * random.normal(size=n))
     loss = gradient + 0.5 * value - 0.01 * entropy
     return {"policy_loss": gradient, "value_loss": value, "entropy": entropy, "approx_kl": kl, "loss": loss}
@@ -109,13 +111,13 @@ def policy_losses(random: Random, success: FloatArray) -> dict[str, FloatArray]:
 
 
 @dataclass(frozen=True)
-class FineTuned:
+class FineTuningCurves:
     train: FloatArray
     valid: FloatArray
     accuracy: FloatArray
 
 
-def fine_tuned(random: Random, evaluations: int, *, overfits: bool) -> FineTuned:
+def fine_tuning_curves(random: Random, evaluations: int, *, overfits: bool) -> FineTuningCurves:
     """Return curves of fine-tuning. overfits: the validation loss is lowest after a third of the evaluations."""
     t = np.arange(1, evaluations + 1) / evaluations
     train = 0.7 * np.exp(-3 * t) + 0.02 + 0.01 * random.normal(size=evaluations)
@@ -124,7 +126,7 @@ def fine_tuned(random: Random, evaluations: int, *, overfits: bool) -> FineTuned
     rise = random.uniform(0.1, 0.5) * np.maximum(t - best, 0) / (1 - best) if overfits else 0.0
     valid = base + rise + 0.012 * random.normal(size=evaluations)
     accuracy = 0.9 - 0.1 * np.exp(-5 * t) - 0.02 * np.asarray(rise) + 0.004 * random.normal(size=evaluations)
-    return FineTuned(np.maximum(train, 1e-3), valid, accuracy)
+    return FineTuningCurves(np.maximum(train, 1e-3), valid, accuracy)
 
 
 # --- gradient norms -------------------------------------------------------------------------------------------------------------
@@ -152,10 +154,10 @@ def _gan(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     def curves(random: Random, off: float) -> Curves:
         n = 600
         t = np.linspace(0, 1, n)
-        fid = 20 + 5 * off**2 + 200 * np.exp(-4 * t[::20]) + 3 * wandering(random, 30, 0.5)
+        fid = 20 + 5 * off**2 + 200 * np.exp(-4 * t[::20]) + 3 * autocorrelated_noise(random, 30, 0.5)
         return {
-            generator: (np.arange(n), 0.7 + 3 * t**0.7 + 0.3 * wandering(random, n, 0.7)),
-            discriminator: (np.arange(n), 1.3 - 0.7 * t + 0.15 * wandering(random, n, 0.7)),
+            generator: (np.arange(n), 0.7 + 3 * t**0.7 + 0.3 * autocorrelated_noise(random, n, 0.7)),
+            discriminator: (np.arange(n), 1.3 - 0.7 * t + 0.15 * autocorrelated_noise(random, n, 0.7)),
             "fid": (np.arange(0, n, 20), fid),
         }
 
@@ -189,23 +191,23 @@ def _grokking(random: Random) -> tuple[str, str, Callable[[Random, float], Curve
     return "val_accuracy", "maximize", curves
 
 
-def _quantised(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
+def _quantised_training(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     examples = int(random.choice([20, 50, 200]))
 
     def curves(random: Random, off: float) -> Curves:
-        loss = falling(random, 60, off)
+        loss = falling_loss(random, 60, off)
         error = random.binomial(examples, np.clip(loss / 2.6, 0, 1)) / examples
         return {"train_loss": (np.arange(60), np.round(loss, 1)), "val_error": (np.arange(60), error)}
 
     return "val_error", "minimize", curves
 
 
-def _wandering(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
+def _wandering_objective(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     lag = float(random.choice([0.8, 0.9, 0.95]))
 
     def curves(random: Random, off: float) -> Curves:
         n = 400
-        loss = falling(random, n, off) * np.exp(0.06 * wandering(random, n, lag))
+        loss = falling_loss(random, n, off) * np.exp(0.06 * autocorrelated_noise(random, n, lag))
         return {"train_loss": (np.arange(n), loss), "val_loss": (np.arange(9, n, 10), 1.1 * loss[9::10])}
 
     return "val_loss", "minimize", curves
@@ -215,7 +217,7 @@ OTHERS: dict[str, Maker] = {
     "GAN": _gan,
     "diffusion": _diffusion,
     "grokking": _grokking,
-    "quantised metrics": _quantised,
-    "wandering noise": _wandering,
+    "quantised metrics": _quantised_training,
+    "wandering noise": _wandering_objective,
 }
 """Kinds of healthy curves: each function returns the objective, its direction, and a function that returns a trial's curves."""

@@ -12,7 +12,7 @@ import optuna
 
 from advisor.model.space import FloatArray
 from advisor.tracking.runs import RunStatus
-from worlds.world import Made, Metric, Random, Store
+from worlds.world import Metric, Random, SimulatedStudy, Store
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -88,7 +88,7 @@ class World:
         return made
 
 
-def _pruned(
+def _pruned_study(
     random: Random,
     *,
     pruner: str,
@@ -97,7 +97,7 @@ def _pruned(
     early_lead: float = 0.0,
     dropout_weight: float = 0.01,
     budgets: bool = False,
-) -> Made:
+) -> SimulatedStudy:
     """Return a study with a sampler and a pruner of Optuna. budgets: each run logs its maximum length."""
     world = World(random, int(random.choice([27, 30])), early_lead=early_lead, dropout_weight=dropout_weight)
     seed = int(random.integers(1 << 30))
@@ -123,7 +123,7 @@ def _pruned(
         store.log(world.params(settings), metrics, status=status if cut else "FINISHED", tags=tags)
     truth = {"states": states, "best_lr": world.best_lr, "lr": world.lr, "length": world.steps * every}
     truth["matters"] = ("dropout", world.lr) if dropout_weight > 0.1 else (world.lr,)
-    return Made(store.experiment(), direction(world), truth)
+    return SimulatedStudy(store.experiment(), direction(world), truth)
 
 
 def direction(world: World) -> dict[str, str]:
@@ -138,9 +138,9 @@ def _pruner(name: str, random: Random, steps: int) -> optuna.pruners.BasePruner:
     return optuna.pruners.HyperbandPruner(min_resource=1, max_resource=steps, reduction_factor=3)
 
 
-def pruned_by(pruner: str, status: RunStatus, **world: Any) -> Callable[[Random], Made]:
-    def make(random: Random) -> Made:
-        return _pruned(random, pruner=pruner, trials=int(random.choice([24, 30, 40])), status=status, **world)
+def pruned_by(pruner: str, status: RunStatus, **world: Any) -> Callable[[Random], SimulatedStudy]:
+    def make(random: Random) -> SimulatedStudy:
+        return _pruned_study(random, pruner=pruner, trials=int(random.choice([24, 30, 40])), status=status, **world)
 
     return make
 
@@ -148,7 +148,7 @@ def pruned_by(pruner: str, status: RunStatus, **world: Any) -> Callable[[Random]
 # --- stopped early, interrupted, crashed -----------------------------------------------------------------------------------------
 
 
-def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, RunStatus, str]]) -> Made:
+def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, RunStatus, str]]) -> SimulatedStudy:
     """Return a study of random settings. cut: returns a trial's length, status and true state, given its costs."""
     store, every, dense = Store("ended"), int(world.random.choice([1, 100])), bool(world.random.integers(2))
     states = []
@@ -167,10 +167,10 @@ def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, Run
         store.log(world.params(settings), metrics, status=status)
         states.append(state)
     truth = {"states": states, "best_lr": world.best_lr, "lr": world.lr, "length": world.steps * every}
-    return Made(store.experiment(), direction(world), truth)
+    return SimulatedStudy(store.experiment(), direction(world), truth)
 
 
-def early_stopped(random: Random) -> Made:
+def early_stopped(random: Random) -> SimulatedStudy:
     """Return trials that overfit after their best step and stop after several evaluations without improvement."""
     world = _Overfitting(random, steps=int(random.choice([40, 60, 100])))
     patience, min_delta = int(random.choice([3, 5, 10])), float(random.choice([0.0, 0.0, 1e-3]))
@@ -204,7 +204,7 @@ def _whole(costs: FloatArray) -> tuple[int, RunStatus, str]:
     return len(costs), "FINISHED", "complete"
 
 
-def crashing(random: Random) -> Made:
+def crashing_trials(random: Random) -> SimulatedStudy:
     """Return a study in which a few trials, good or bad, crash at a random time without an error text."""
     world, share = World(random), random.uniform(0.15, 0.4)
 
@@ -216,7 +216,7 @@ def crashing(random: Random) -> Made:
     return _study(world, int(random.choice([16, 24, 30])), cut)
 
 
-def time_limit(random: Random) -> Made:
+def time_limit(random: Random) -> SimulatedStudy:
     """Return a study in which some trials, good or bad, reach a time limit and end normally."""
     world, share = World(random), random.uniform(0.2, 0.6)
 
@@ -227,11 +227,11 @@ def time_limit(random: Random) -> Made:
     return _study(world, int(random.choice([16, 24, 30])), cut)
 
 
-def healthy(random: Random) -> Made:
+def healthy(random: Random) -> SimulatedStudy:
     return _study(World(random), int(random.choice([12, 20, 30])), _whole)
 
 
-def chosen_length(random: Random) -> Made:
+def chosen_length(random: Random) -> SimulatedStudy:
     """Return a study in which the number of epochs is a hyperparameter, and each trial decays its learning rate until its end."""
     world, store = World(random), Store("lengths")
     trials = int(random.choice([12, 20, 30]))
@@ -239,10 +239,10 @@ def chosen_length(random: Random) -> Made:
         settings, world.steps = world.draw(), int(random.integers(5, 50))
         metrics = world.metrics(world.curve(*settings), 1, dense=False)
         store.log({**world.params(settings), "epochs": world.steps}, metrics)
-    return Made(store.experiment(), direction(world), {"states": ["complete"] * trials})
+    return SimulatedStudy(store.experiment(), direction(world), {"states": ["complete"] * trials})
 
 
-def preempted(random: Random) -> Made:
+def preempted_runs(random: Random) -> SimulatedStudy:
     """Return a study with killed runs, whose second runs continue from a checkpoint, start again, or count from zero."""
     world, store = World(random), Store("preempted")
     trials, every = int(random.choice([8, 16, 24])), int(random.choice([1, 100]))
@@ -261,10 +261,10 @@ def preempted(random: Random) -> Made:
             store.log(world.params(settings), {world.metric: (rest, values[cut - back :])})
         else:
             store.log(world.params(settings), metrics)
-    return Made(store.experiment(), direction(world), {"states": ["complete"] * trials})
+    return SimulatedStudy(store.experiment(), direction(world), {"states": ["complete"] * trials})
 
 
-def seeds(random: Random) -> Made:
+def repeats_with_seeds(random: Random) -> SimulatedStudy:
     """Return a study in which every setting is run twice in a row, with different seeds that are not logged."""
     world, store = World(random), Store("seeds")
     trials = int(random.choice([8, 12]))
@@ -272,4 +272,4 @@ def seeds(random: Random) -> Made:
         settings = world.draw()
         for _ in range(2):
             store.log(world.params(settings), world.metrics(world.curve(*settings), 1, dense=False))
-    return Made(store.experiment(), direction(world), {"states": ["complete"] * 2 * trials})
+    return SimulatedStudy(store.experiment(), direction(world), {"states": ["complete"] * 2 * trials})

@@ -75,7 +75,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Made:
+class SimulatedStudy:
     """A simulated study, and the truth about it."""
 
     experiment: Experiment
@@ -88,7 +88,7 @@ class Made:
 class Outcome:
     """The advisor's report on a simulated study."""
 
-    made: Made
+    made: SimulatedStudy
     report: Report | None
     error: str = ""
     """Message of the AdvisorError if the study was refused."""
@@ -125,7 +125,7 @@ class Situation:
     """Name of the row, such as "A01 Optuna prunes by an exception"."""
     fault: str
     """The fault that is counted, such as "a trial counts as crashed"."""
-    make: Callable[[Random], Made]
+    make: Callable[[Random], SimulatedStudy]
     faulty: Callable[[Outcome], bool]
     bound: float = 0.05
     """Maximum share of studies with the fault."""
@@ -137,10 +137,10 @@ def _rules() -> tuple[Rule, ...]:
     return load_rules()
 
 
-def analyze(made: Made) -> Outcome:
+def analyze(simulated: SimulatedStudy) -> Outcome:
     """Analyse a simulated study as `advisor analyze` does."""
     try:
-        study = assemble(made.experiment, **made.arguments)
-        return Outcome(made, analyze_study(study, rules=_rules()))
+        study = assemble(simulated.experiment, **simulated.arguments)
+        return Outcome(simulated, analyze_study(study, rules=_rules()))
     except AdvisorError as error:
-        return Outcome(made, None, str(error))
+        return Outcome(simulated, None, str(error))

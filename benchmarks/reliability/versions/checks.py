@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from versions.places import Failed, Place
+from versions.places import CheckFailed, Place
 
 HERE = Path(__file__).parent
 TRAINING, STORES = HERE / "training.py", HERE / "stores.py"
@@ -32,7 +32,7 @@ def outcome(check: Callable[[], object]) -> str:
     """Return an empty text if the check passes, else the reason."""
     try:
         check()
-    except Failed as reason:
+    except CheckFailed as reason:
         return str(reason)
     except (OSError, subprocess.SubprocessError, sqlite3.Error, ValueError) as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -42,14 +42,14 @@ def outcome(check: Callable[[], object]) -> str:
 def train(place: Place, store: Path, experiment: str = EXPERIMENT) -> None:
     """Log runs with the hook and check that the store has all points."""
     place.call("python", TRAINING, "--experiment", experiment)
-    _arrived(store, experiment, RUNS)
+    _wait_until_stored(store, experiment, RUNS)
 
 
 def train_with(place: Place, store: Path, example: Path, experiment: str) -> None:
     """Log runs with one of the project's example scripts."""
     for rate in ("0.003", "0.01", "0.03"):
         place.call("python", example, "--learning-rate", rate, "--max-train-steps", str(STEPS))
-    _arrived(store, experiment, RUNS)
+    _wait_until_stored(store, experiment, RUNS)
 
 
 def run_study(place: Place, store: Path) -> None:
@@ -58,10 +58,10 @@ def run_study(place: Place, store: Path) -> None:
     study = place.folder / "tiny.yaml"
     study.write_text(STUDY)
     place.call("advisor", "run", study, "-q", "--", "python", TRAINING, "--learning-rate", "{learning_rate}")
-    _arrived(store, "tiny", 2)
+    _wait_until_stored(store, "tiny", 2)
 
 
-def _arrived(store: Path, experiment: str, runs: int) -> None:
+def _wait_until_stored(store: Path, experiment: str, runs: int) -> None:
     """Wait until the store has all runs to their last step. On a busy machine, trainings may have stopped waiting before."""
     query = (
         "SELECT count(DISTINCT r.run_uuid), count(*) FROM experiments e JOIN runs r USING (experiment_id) JOIN metrics m "
@@ -74,7 +74,7 @@ def _arrived(store: Path, experiment: str, runs: int) -> None:
         if (finished, points) == (runs, runs * STEPS):
             return
         if time.monotonic() > until:
-            raise Failed(f"{finished} of {runs} runs finished, with {points} of {runs * STEPS} points")
+            raise CheckFailed(f"{finished} of {runs} runs finished, with {points} of {runs * STEPS} points")
         time.sleep(2)
 
 
@@ -85,18 +85,18 @@ def analyze(place: Place, experiment: str = EXPERIMENT, trials: int = RUNS) -> b
         old.unlink()
     place.call("advisor", "analyze", experiment, "--out", out, "--quiet")
     if not (out / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>"):
-        raise Failed("the report is incomplete")
+        raise CheckFailed("the report is incomplete")
     findings = (out / "findings.json").read_bytes()
     counts = json.loads(findings)["trials"]
     if counts["total"] != trials or counts["complete"] != trials:
-        raise Failed(f"the analysis counts {counts} instead of {trials} trials")
+        raise CheckFailed(f"the analysis counts {counts} instead of {trials} trials")
     return findings
 
 
 def analyze_both_ways(place: Place, store: Path) -> None:
     """Analyze through the server and from its database. Both findings must have the same bytes."""
     if analyze(place) != analyze(place.at(f"sqlite:///{store}")):
-        raise Failed("the server and its database give different findings")
+        raise CheckFailed("the server and its database give different findings")
 
 
 def newer_store(place: Place, store: Path) -> str:
@@ -104,11 +104,11 @@ def newer_store(place: Place, store: Path) -> str:
     before = store.read_bytes()
     done = place.at(f"sqlite:///{store}").start("advisor", "analyze", "plain", "--out", place.folder / "newer", "-q")
     if store.read_bytes() != before:
-        raise Failed("reading changed the store")
+        raise CheckFailed("reading changed the store")
     if done.returncode == 0:
         return "is read"
     if done.returncode != 2 or len(done.stderr.strip().splitlines()) != 1 or "pip install --upgrade" not in done.stderr:
-        raise Failed(f"status {done.returncode}: {done.stderr.strip()[-200:]}")
+        raise CheckFailed(f"status {done.returncode}: {done.stderr.strip()[-200:]}")
     return "is refused in a line that says to upgrade MLflow"
 
 
@@ -121,5 +121,5 @@ def run_tests(place: Place, checkout: Path, words: Sequence[str]) -> str:
     counts = re.search(r"\d+ \w+.*(?= in [\d.]+s)", output[-1]) if output else None
     if done.returncode or counts is None or "passed" not in counts[0]:
         first = next((line for line in output if line.startswith(("FAILED", "ERROR"))), "")
-        raise Failed("; ".join(part for part in (first, *output[-1:]) if part) or f"status {done.returncode}")
+        raise CheckFailed("; ".join(part for part in (first, *output[-1:]) if part) or f"status {done.returncode}")
     return ", ".join(part for part in counts[0].split(", ") if not part.endswith(("warning", "warnings")))

@@ -23,7 +23,7 @@ _READY_PATH = "/api/2.0/mlflow/experiments/search?max_results=1"
 """Path of a request that a server answers once it has opened its store."""
 
 
-class Failed(Exception):  # noqa: N818 - a result of a check, not an error of the program
+class CheckFailed(Exception):  # noqa: N818 - a result of a check, not an error of the program
     """A check did not pass, or an environment cannot be installed; the message is one line."""
 
 
@@ -57,7 +57,7 @@ class Place:
         done = self.start(*words)
         if done.returncode:
             output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise Failed(f"`{Path(words[0]).name}`: {output[-1] if output else done.returncode}")
+            raise CheckFailed(f"`{Path(words[0]).name}`: {output[-1] if output else done.returncode}")
         return done.stdout
 
     def environment(self) -> dict[str, str]:
@@ -78,23 +78,23 @@ def build(checkout: Path, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def install(home: Path, python: str, wanted: Sequence[str], work: Path) -> Place:
+def install(home: Path, python: str, requirements: Sequence[str], work: Path) -> Place:
     """Install the requirements into a new environment. Raises Failed with the installer's reason if they conflict."""
     shutil.rmtree(home, ignore_errors=True)
     interpreter = shutil.which(f"python{python}")
     if interpreter is None:
-        raise Failed(f"no python{python} here")
+        raise CheckFailed(f"no python{python} here")
     env = {**os.environ, "UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
     if shutil.which("uv"):
         create = ["uv", "venv", "--quiet", "-p", interpreter, str(home)]
-        fill = ["uv", "pip", "install", "--quiet", "--no-build", "-p", str(home / "bin" / "python"), *wanted]
+        fill = ["uv", "pip", "install", "--quiet", "--no-build", "-p", str(home / "bin" / "python"), *requirements]
     else:
         create = [interpreter, "-m", "venv", str(home)]
-        fill = [str(home / "bin" / "pip"), "install", "--quiet", "--only-binary", ":all:", *wanted]
+        fill = [str(home / "bin" / "pip"), "install", "--quiet", "--only-binary", ":all:", *requirements]
     subprocess.run(create, check=True, env=env)
     done = subprocess.run(fill, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Failed(" ".join(re.sub(r"[│╰─▶×]|(cause|error|hint):", " ", done.stderr, flags=re.I).split())[-400:])
+        raise CheckFailed(" ".join(re.sub(r"[│╰─▶×]|(cause|error|hint):", " ", done.stderr, flags=re.I).split())[-400:])
     return Place(home / "bin", work)
 
 
@@ -110,7 +110,7 @@ def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def served(place: Place, store: Path) -> Iterator[str]:
+def tracking_server(place: Place, store: Path) -> Iterator[str]:
     """Run a tracking server of the environment's MLflow on a SQLite store, created if missing, and yield its address."""
     place.folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as s:
@@ -150,4 +150,4 @@ def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None
         except OSError:
             time.sleep(0.5)
     output = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    raise Failed(f"`mlflow server` does not start: {output[-1] if output else 'no output'}")
+    raise CheckFailed(f"`mlflow server` does not start: {output[-1] if output else 'no output'}")

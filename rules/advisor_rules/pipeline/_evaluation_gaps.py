@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import binom
@@ -30,6 +30,12 @@ class Intervals:
     """Share of the intervals that differ from all whole multiples of the usual interval by more than the tolerance."""
     one_way: bool
     """True if the intervals only grow or only shrink, which shows that they were planned."""
+    unequal: float = 0.0
+    """Share of the intervals that differ from the usual interval itself."""
+    events: int = 0
+    """Number of intervals, if some are multiples of the usual interval; else 0."""
+    planned: int = 0
+    """Number of these intervals if no event had been skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,19 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
         steps = read_intervals(curve.steps.astype(np.float64), tolerance, slack=1.0)
         if steps is not None:
             judged_trials.append(Timing(trial, steps, read_intervals(curve.times, tolerance)))
-    return judged_trials
+    events, planned = (sum(getattr(t.steps, count) for t in judged_trials) for count in ("events", "planned"))
+    if not _more_than_half(planned - events, planned):
+        return judged_trials
+    # One trial alone may have lost half of its evaluations by chance; all trials together cannot.
+    return [
+        replace(t, steps=_unskipped(t.steps), seconds=None if t.seconds is None else _unskipped(t.seconds))
+        for t in judged_trials
+    ]
+
+
+def _unskipped(intervals: Intervals) -> Intervals:
+    """Return the intervals without the assumption that events were skipped."""
+    return replace(intervals, off=intervals.unequal, events=0, planned=0) if intervals.planned else intervals
 
 
 def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -> Intervals | None:
@@ -79,18 +97,22 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
         return None
     median, shortest = float(np.median(intervals)), float(intervals.min())
     max_difference = max(tolerance * median, slack)
-    off = float(np.mean(np.abs(intervals - median) > max_difference))
+    unequal = off = float(np.mean(np.abs(intervals - median) > max_difference))
+    events = planned = 0
     # Skipped events make intervals whole multiples of the usual interval or, if many events are skipped, of the shortest.
     for grid in (median, shortest):
-        if grid >= _MIN_GRID * max(slack, 1.0) and not _mostly_skipped(intervals, grid):
+        if grid < _MIN_GRID * max(slack, 1.0):
+            continue
+        on_grid = round(float(intervals.sum()) / grid)
+        if not _more_than_half(on_grid - len(intervals), on_grid):
             irregular = np.abs(intervals - grid * np.round(intervals / grid)) > max(tolerance * grid, slack)
-            off = min(off, float(np.mean(irregular)))
+            if np.mean(irregular) < off:
+                off, events, planned = float(np.mean(irregular)), len(intervals), on_grid
     differences = np.diff(intervals)
     one_way = bool((differences >= -max_difference).all() or (differences <= max_difference).all())
-    return Intervals(median, shortest, float(intervals.max()), off, one_way)
+    return Intervals(median, shortest, float(intervals.max()), off, one_way, unequal, events, planned)
 
 
-def _mostly_skipped(intervals: FloatArray, grid: float) -> bool:
-    """Return True if significantly more than half of the events on this grid are missing, so events were not planned on it."""
-    planned_events = round(float(intervals.sum()) / grid)
-    return float(binom.sf(planned_events - len(intervals) - 1, planned_events, 0.5)) <= _MAX_P_SKIPPED
+def _more_than_half(missing: int, planned: int) -> bool:
+    """Return True if significantly more than half of the planned events are missing, so events were not planned on this grid."""
+    return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_P_SKIPPED

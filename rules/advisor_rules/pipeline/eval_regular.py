@@ -22,7 +22,8 @@ class EvalRegular(Rule):
     ## What it looks at
     The steps between evaluations of the objective, in each trial with at least 11 evaluations, without the first and the last
     interval. Two patterns count as regular: intervals that only grow or only shrink, and whole multiples of the usual interval
-    (skipped evaluations). If the intervals are more regular in seconds than in steps, the clock decided when to evaluate.
+    (skipped evaluations), unless significantly more than half of all evaluations would have been skipped. If the intervals are more
+    regular in seconds than in steps, the clock decided when to evaluate.
 
     ## Why it matters
     Curves that were evaluated at different steps are hard to compare. A slower machine changes their shape, and a fast trial has

@@ -59,7 +59,7 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
     A region in two hyperparameters must explain more failures than the best single threshold. No region contains one of the best
     settings (`_best`).
     """
-    tried = settings.read(study)
+    tried = settings.of_all_lengths(study)
     if tried.failed.all():
         return None
     false_alarms = tried.level(false_alarms)
@@ -199,9 +199,9 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
 
 def _lacks_memory(study: Study, name: str, region: outliers.Region) -> bool:
     """Return True if all settings that failed above the region's edge ran out of memory."""
-    tried = settings.read(study)
+    tried = settings.of_all_lengths(study)
     failed = tried.failed & (tried.numeric[name] >= region.edge)
-    return bool(failed.any() and settings.lacking_memory(study)[failed].all())
+    return bool(failed.any() and settings.lacking_memory(study, tried)[failed].all())
 
 
 def _combination(one: str, other: str) -> str:

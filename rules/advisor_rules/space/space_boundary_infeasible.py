@@ -58,7 +58,7 @@ class SpaceBoundaryInfeasible(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter."""
-        tried = settings.read(study)
+        tried = settings.of_all_lengths(study)
         names = list(tried.numeric)
         if not names:
             raise MissingData(
@@ -67,7 +67,7 @@ class SpaceBoundaryInfeasible(Rule):
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         settings.require_two(study)
-        lacking = settings.lacking_memory(study)
+        lacking = settings.lacking_memory(study, tried)
         if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)

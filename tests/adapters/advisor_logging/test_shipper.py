@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fault_servers import Postgres
-from faults import FAULTS, Result, Stage, Training, settle, small_disk, staged
+from faults import FAULTS, Result, Stage, Training, running_stage, small_disk, wait_for_delivery
 
 from advisor import contract
 from advisor_logging import spool
@@ -120,14 +120,14 @@ needs_postgres = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     pytest.importorskip("flask", reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"')
-    with staged("sqlite", tmp_path_factory.mktemp("sqlite"), steps=900) as stage:
+    with running_stage("sqlite", tmp_path_factory.mktemp("sqlite"), steps=900) as stage:
         yield stage
 
 
 @pytest.fixture(scope="module")
 def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     pytest.importorskip("flask", reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"')
-    with staged("postgresql", tmp_path_factory.mktemp("postgresql"), steps=900) as stage:
+    with running_stage("postgresql", tmp_path_factory.mktemp("postgresql"), steps=900) as stage:
         yield stage
 
 
@@ -149,13 +149,13 @@ def test_sqlite_behind_a_server_that_fails_and_dies(sqlite: Stage) -> None:
         sqlite.server.kill()
         training.until(600)
         sqlite.server.start()
-        check(settle(sqlite, training))
+        check(wait_for_delivery(sqlite, training))
         assert proxy.injected["500"] + proxy.injected["reset"] + proxy.injected["500 after"] > 0
 
 
 @needs_postgres
 def test_postgresql_is_stopped_behind_its_server(postgresql: Stage) -> None:
-    check(settle(postgresql, FAULTS["database stopped, restarted"](postgresql)))
+    check(wait_for_delivery(postgresql, FAULTS["database stopped, restarted"](postgresql)))
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_postgresql_is_stopped_behind_its_server(postgresql: Stage) -> None:
 @pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=needs_postgres)])
 def test_each_fault(backend: str, fault: str, request: pytest.FixtureRequest) -> None:
     stage: Stage = request.getfixturevalue(backend)
-    result = settle(stage, FAULTS[fault](stage))
+    result = wait_for_delivery(stage, FAULTS[fault](stage))
     check(result, None if fault.startswith("trainer") else "complete")
 
 
@@ -173,15 +173,15 @@ def test_the_server_has_no_disk_left(tmp_path: Path) -> None:
     with small_disk(tmp_path / "database", 64) as mounted:
         if not mounted:
             pytest.skip("needs the right to mount a small disk")
-        with staged("sqlite", tmp_path, steps=900) as stage:
-            check(settle(stage, FAULTS["server's disk full"](stage)))
+        with running_stage("sqlite", tmp_path, steps=900) as stage:
+            check(wait_for_delivery(stage, FAULTS["server's disk full"](stage)))
 
 
 @pytest.mark.slow
 def test_the_number_of_requests_is_sensible(sqlite: Stage) -> None:
     with sqlite.behind_proxy() as proxy:
         training: Training = sqlite.train("requests", proxy.uri)
-        result = settle(sqlite, training)
+        result = wait_for_delivery(sqlite, training)
         check(result)
         sent: Callable[[str], int] = lambda end: sum(n for path, n in proxy.requests.items() if path.endswith(end))  # noqa: E731
         assert sent("log-batch") <= 30, "a batch for every two seconds, NaN apart, and a few for tags"
@@ -195,7 +195,7 @@ def test_a_trainer_killed_behind_a_server_loses_a_second_at_most(sqlite: Stage) 
     training.process.send_signal(signal.SIGKILL)
     training.process.wait()
     made = training.step + 1
-    result = settle(sqlite, training)
+    result = wait_for_delivery(sqlite, training)
     arrived = sum(count for (name, *_), count in result.found.items() if name == contract.TRAIN_LOSS)
     windows_of = 500 + (made - 500) // 2
     assert windows_of - arrived <= 1.0 / 0.003

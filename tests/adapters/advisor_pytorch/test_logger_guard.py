@@ -16,7 +16,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.contract.guard_file import FileVerdict
+from advisor.contract.guard_file import GuardVerdict
 from advisor_logging import guard_process
 from advisor_pytorch import TuningLogger
 from tests.adapters.fixture_types import Start, Train
@@ -25,7 +25,7 @@ STEPS, EVERY = 60, 5
 PATIENCE_S = 120.0
 GOOD = [0.9, 0.3, *[0.1] * 10]
 """Errors of a whole training, which falls early."""
-DOOMED = FileVerdict(state="doomed", step=24, stop=True, message="t cannot become the best.", at=1e9)
+DOOMED = GuardVerdict(state="doomed", step=24, stop=True, message="t cannot become the best.", at=1e9)
 
 
 @pytest.fixture

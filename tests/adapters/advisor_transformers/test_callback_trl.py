@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerCallback, set_seed
+from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM, TrainerCallback, set_seed
 
 from advisor import analyze, contract
 from advisor_transformers import TuningCallback
@@ -24,9 +25,12 @@ pytestmark = pytest.mark.slow
 OBJECTIVES = {
     "sft": "eval_loss",
     "lora": "eval_loss",
+    "qlora": "eval_loss",
     "dpo": "eval_rewards/accuracies",
     "grpo": "eval_reward",
 }
+NO_4_BIT = pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="needs bitsandbytes")
+KINDS = [pytest.param(kind, marks=NO_4_BIT if kind == "qlora" else ()) for kind in OBJECTIVES]
 STEPS = 8
 SUMS = [(a, b) for a in range(8) for b in range(8)]
 
@@ -53,11 +57,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words_of.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     marks = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
     PreTrainedTokenizerFast(tokenizer_object=words_of, **marks).save_pretrained(folder)
-    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
     ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
     torch.manual_seed(0)
-    Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=len(words), num_key_value_heads=1, max_position_embeddings=64, **size, **ids)
+    LlamaForCausalLM(
+        LlamaConfig(vocab_size=len(words), num_key_value_heads=2, max_position_embeddings=64, **size, **ids)
     ).save_pretrained(folder)
     return folder
 
@@ -81,7 +85,7 @@ def build(kind: str, base: Path, out: Path, callbacks: list[Any], **given: Any) 
     often = {"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 2, "gradient_checkpointing": False}
     settings = {"output_dir": str(out), **known, **plain, **often, **given}
     prompts = [f"{a} + {b} =" for a, b in SUMS]
-    model = Qwen2ForCausalLM.from_pretrained(base)
+    model = LlamaForCausalLM.from_pretrained(base, **(four_bits() if kind == "qlora" else {}))
     if kind == "dpo":
         columns = {
             "prompt": prompts,
@@ -98,12 +102,18 @@ def build(kind: str, base: Path, out: Path, callbacks: list[Any], **given: Any) 
         trainer, config = trl.SFTTrainer, trl.SFTConfig(**settings, max_length=16)
     data = datasets.Dataset.from_dict(columns)
     more: dict[str, Any] = {"reward_funcs": digits} if kind == "grpo" else {}
-    if kind == "lora":
+    if kind in ("lora", "qlora"):
         more["peft_config"] = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     set_seed(1)
     return trainer(
         model, args=config, train_dataset=data, eval_dataset=data.select(range(16)), callbacks=callbacks, **more
     )
+
+
+def four_bits() -> dict[str, Any]:
+    """Return the arguments that load a model with weights of four bits, as QLoRA does."""
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+    return {"quantization_config": config, "device_map": "cpu"}
 
 
 def digits(completions: list[str], **_: Any) -> list[float]:
@@ -124,7 +134,7 @@ def train(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return run
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_training_is_the_same_to_the_bit(kind: str, train: Any, uri: str, only_run: OnlyRun) -> None:
     plain = train(kind, []).model.state_dict()
     hooked = train(kind, [TuningCallback(OBJECTIVES[kind], experiment="test", tracking_uri=uri)]).model.state_dict()
@@ -136,12 +146,14 @@ def test_the_training_is_the_same_to_the_bit(kind: str, train: Any, uri: str, on
 WANTED_PARAMS = {
     "sft": {"max_length": "16", "packing": "False"},
     "lora": {"lora_r": "4", "lora_alpha": "8", "lora_dropout": "0.0", "max_length": "16"},
+    "qlora": {"lora_r": "4", "lora_alpha": "8", "max_length": "16"},
     "dpo": {"beta": "0.2"},
     "grpo": {"beta": "0.04", "num_generations": "4", "max_completion_length": "5"},
 }
 WANTED_METRICS = {
     "sft": {"train/entropy", "train/num_tokens", "train/mean_token_accuracy"},
     "lora": {"train/entropy", "train/num_tokens"},
+    "qlora": {"train/entropy", "train/num_tokens"},
     "dpo": {"train/rewards/margins", "train/rewards/accuracies", "eval_rewards/margins"},
     "grpo": {
         "train/reward",
@@ -153,7 +165,7 @@ WANTED_METRICS = {
 }
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_logged_is_what_the_trainer_says(
     kind: str, train: Any, uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -179,7 +191,7 @@ def test_what_is_logged_is_what_the_trainer_says(
         "8",
         "8",
     )
-    if kind == "lora":
+    if kind in ("lora", "qlora"):
         assert contract.TAG_NORM_ORDER not in tags  # its norms are frozen, so the graph does not show them
     else:
         assert tags[contract.TAG_NORM_ORDER] == "pre-norm"
@@ -189,14 +201,14 @@ def test_what_is_logged_is_what_the_trainer_says(
 def test_an_adapter_of_the_model_itself_is_logged(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Transformers may ask for a later version of PEFT than the published ones.
     monkeypatch.setattr("transformers.integrations.peft.check_peft_version", lambda **_: None)
-    model = Qwen2ForCausalLM.from_pretrained(base)
+    model = LlamaForCausalLM.from_pretrained(base)
     assert adapter_hyperparameters(model) == {}
     model.add_adapter(peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]))
     wanted = {"lora_r": 4, "lora_alpha": 8, "lora_dropout": 0.0, "lora_target_modules": "q_proj v_proj"}
     assert adapter_hyperparameters(model) == wanted
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_report_on_three_runs(kind: str, train: Any, uri: str) -> None:
     for rate in (3e-4, 3e-3, 3e-2):
         callback = TuningCallback(OBJECTIVES[kind], experiment="test", tracking_uri=uri)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.contract.guard_file import FileVerdict, read_verdict, write_verdict
+from advisor.contract.guard_file import GuardVerdict, read_verdict, write_verdict
 
-_VERDICT = FileVerdict(state="doomed", step=120, stop=True, message="trial 3 cannot become the best: …", at=1.75e9)
+_VERDICT = GuardVerdict(state="doomed", step=120, stop=True, message="trial 3 cannot become the best: …", at=1.75e9)
 
 
 def test_a_verdict_is_read_back_as_written(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_verdict_is_read_back_as_written(tmp_path: Path) -> None:
     assert read_verdict(path) is None
     write_verdict(path, _VERDICT)
     assert read_verdict(path) == _VERDICT
-    newer = FileVerdict(state="fine", step=130, stop=False, message="", at=1.75e9 + 10)
+    newer = GuardVerdict(state="fine", step=130, stop=False, message="", at=1.75e9 + 10)
     write_verdict(path, newer)
     assert read_verdict(path) == newer
     assert list(tmp_path.iterdir()) == [path]
@@ -51,10 +51,10 @@ def test_a_reader_never_sees_a_part_of_a_verdict(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from advisor.contract.guard_file import FileVerdict, write_verdict
+from advisor.contract.guard_file import GuardVerdict, write_verdict
 for step in range(500):
     text = "x" * (1 if step % 2 else 200_000)
-    write_verdict(Path(sys.argv[1]), FileVerdict(state="fine", step=step, stop=False, message=text, at=0.0))
+    write_verdict(Path(sys.argv[1]), GuardVerdict(state="fine", step=step, stop=False, message=text, at=0.0))
 """
     writer = subprocess.Popen([sys.executable, "-c", code, str(path)])
     while not path.exists():

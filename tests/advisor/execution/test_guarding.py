@@ -240,7 +240,7 @@ with TuningLogger(model, optimizer, params=params, guard=guard, **settings) as l
 """Trial 5 logs with our hook and resumes from its last checkpoint."""
 
 
-@pytest.mark.parametrize("by", ["hook", "both"])
+@pytest.mark.parametrize("by", [pytest.param("hook", marks=pytest.mark.slow), "both"])
 def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     (trained / "train.py").write_text(RESUMING)
     if by != "launcher":

@@ -35,7 +35,7 @@ def test_a_setting_that_no_run_had_is_compared_by_its_values():
 
 
 def test_a_setting_that_was_tried_is_named():
-    memory = remember(STUDY, "near", "loop", most=2)
+    memory = remember(STUDY, "near", "loop", limit=2)
     assert len(memory.tried) == 2
     assert memory.tried[0].distance == 0
     assert memory.action.startswith("This setting was tried: near, 1 run, 1.2")

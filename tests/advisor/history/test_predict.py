@@ -173,7 +173,7 @@ def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
 @pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])
 def test_a_written_probability_is_never_0_or_1(stated, written):
     expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
-    made = predict._rounded(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
+    made = predict._round_values(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
     assert made.probability == pytest.approx(written)
 
 

@@ -52,15 +52,15 @@ def train(points: Tensor, params: dict[str, float | int], seed: int) -> None:
             mlflow.log_metric("val/loss", validate(average, valid_points, kept), step=step)
 
 
-def noise_error(model: nn.Module, points: Tensor, kept: Tensor) -> Tensor:
+def noise_error(model: nn.Module, points: Tensor, signal_shares: Tensor) -> Tensor:
     """Return the mean squared error of the predicted noise at random levels."""
     level = torch.randint(LEVELS, (len(points),))
-    noise, share = torch.randn_like(points), kept[level][:, None]
+    noise, share = torch.randn_like(points), signal_shares[level][:, None]
     noisy = share.sqrt() * points + (1 - share).sqrt() * noise
     guess = model(torch.cat([noisy, level[:, None] / LEVELS], 1))
     return (guess - noise).square().mean()
 
 
 @torch.no_grad()
-def validate(model: nn.Module, points: Tensor, kept: Tensor) -> float:
-    return mean([noise_error(model, points, kept).item() for _ in range(4)])
+def validate(model: nn.Module, points: Tensor, signal_shares: Tensor) -> float:
+    return mean([noise_error(model, points, signal_shares).item() for _ in range(4)])

@@ -63,7 +63,7 @@ def distance(generator: nn.Module, split: Split) -> float:
     return frechet(real, fake)
 
 
-def frechet(one: FloatArray, two: FloatArray) -> float:
-    a, b = np.cov(one.T), np.cov(two.T)
+def frechet(first: FloatArray, second: FloatArray) -> float:
+    a, b = np.cov(first.T), np.cov(second.T)
     roots = np.sqrt(np.maximum(np.linalg.eigvals(a @ b).real, 0)).sum()
-    return float(((one.mean(0) - two.mean(0)) ** 2).sum() + np.trace(a) + np.trace(b) - 2 * roots)
+    return float(((first.mean(0) - second.mean(0)) ** 2).sum() + np.trace(a) + np.trace(b) - 2 * roots)

@@ -33,14 +33,14 @@ def preempted() -> dict[str, str]:
         checkpoint: dict[str, Any] = {}
         if number in INTERRUPTED:
             with contextlib.suppress(SystemExit):
-                truth[train(split, params, number, checkpoint, until=INTERRUPTED[number])] = "stopped"
+                truth[train(split, params, number, checkpoint, last_epoch=INTERRUPTED[number])] = "stopped"
             if number in ANEW:
                 checkpoint = {}
-        truth[train(split, params, number, checkpoint, until=None)] = "complete"
+        truth[train(split, params, number, checkpoint, last_epoch=None)] = "complete"
     return truth
 
 
-def train(split: Split, params: dict[str, float], seed: int, checkpoint: dict[str, Any], until: int | None) -> str:
+def train(split: Split, params: dict[str, float], seed: int, checkpoint: dict[str, Any], last_epoch: int | None) -> str:
     """Train from the checkpoint up to the end or an interruption and return the run's id."""
     torch.manual_seed(seed)
     model = mlp(64, 64, 10, dropout=params["dropout"])
@@ -55,7 +55,7 @@ def train(split: Split, params: dict[str, float], seed: int, checkpoint: dict[st
             val_loss, accuracy = evaluate(model, split)
             mlflow.log_metrics({"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": accuracy}, step=epoch)
             checkpoint |= {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}
-            if epoch + 1 == until:
+            if epoch + 1 == last_epoch:
                 if seed in BY_EXCEPTION:
                     raise SystemExit(1)
                 mlflow.end_run(status="KILLED")

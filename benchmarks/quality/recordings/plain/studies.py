@@ -41,18 +41,18 @@ FACTS = (
 FAILURES = ("space-infeasible", "space-boundary-infeasible")
 
 
-def _off(*rules: str) -> tuple[Label, ...]:
+def _must_not_fire(*rules: str) -> tuple[Label, ...]:
     return tuple(Label(rule, fires=False) for rule in rules)
 
 
-def _matters(parameter: str) -> Label:
+def _rate_matters(parameter: str) -> Label:
     """Return the label by which a learning rate that is searched over more than two decades must not be called unimportant."""
     return Label("space-insensitive", fires=False, subject=parameter)
 
 
 def studies() -> list[PlainStudy]:
     """Return all studies."""
-    healthy = _off(*COURSE, *FACTS, *FAILURES)
+    healthy = _must_not_fire(*COURSE, *FACTS, *FAILURES)
     overfit = Label("curve-overfitting")
     no_overfit = Label("curve-overfitting", fires=False)
     diverged = Label("space-infeasible", subject="lr", accept=("space-boundary-infeasible", "stability-edge"))
@@ -62,11 +62,11 @@ def studies() -> list[PlainStudy]:
         *_fine_tuning(),
         PlainStudy(
             "plain-median", "Optuna's median pruner ends trials behind the others", pruning.median, accuracy, best,
-            (*healthy, _matters("lr")), pruning.TRIALS,
+            (*healthy, _rate_matters("lr")), pruning.TRIALS,
         ),
         PlainStudy(
             "plain-halving", "Optuna's successive halving ends most trials at a rung", pruning.halving, accuracy, best,
-            (*healthy, _matters("lr")), pruning.TRIALS,
+            (*healthy, _rate_matters("lr")), pruning.TRIALS,
         ),
         PlainStudy(
             "plain-cart-pole", "a policy is trained: its losses need not fall", policy.ppo, "success_rate", best,
@@ -82,15 +82,15 @@ def studies() -> list[PlainStudy]:
         ),
         PlainStudy(
             "plain-moons", "a network predicts noise", diffusion.moons, "val/loss", "minimize",
-            (*healthy, no_overfit, _matters("learning_rate")), diffusion.TRIALS,
+            (*healthy, no_overfit, _rate_matters("learning_rate")), diffusion.TRIALS,
         ),
         PlainStudy(
             "plain-letters", "a language model", letters.characters, "val_loss", "minimize",
-            (*healthy, no_overfit, _matters("lr")), letters.TRIALS,
+            (*healthy, no_overfit, _rate_matters("lr")), letters.TRIALS,
         ),
         PlainStudy(
             "plain-finetune-few", "60 examples, a quarter of them with a wrong label, are seen 60 times", few, "eval_accuracy",
-            best, (*_off(*COURSE, *FACTS, *FAILURES), overfit), finetune.TRIALS,
+            best, (*_must_not_fire(*COURSE, *FACTS, *FAILURES), overfit), finetune.TRIALS,
         ),
         PlainStudy(
             "plain-finetune-enough", "500 examples are seen four times", enough, "eval_accuracy", best,
@@ -98,15 +98,15 @@ def studies() -> list[PlainStudy]:
         ),
         PlainStudy(
             "plain-preempted", "half of the trials are interrupted and continued by a second run", preempted.preempted,
-            accuracy, best, (*healthy, *_off("seeds", "tuning-saturated"), _matters("lr")), preempted.TRIALS,
+            accuracy, best, (*healthy, *_must_not_fire("seeds", "tuning-saturated"), _rate_matters("lr")), preempted.TRIALS,
         ),
         PlainStudy(
             "plain-nan", "the training loss ends as NaN at high rates, and the accuracy stays finite", blowups.not_a_number,
-            accuracy, best, (diverged, *_off(*FACTS)), blowups.TRIALS,
+            accuracy, best, (diverged, *_must_not_fire(*FACTS)), blowups.TRIALS,
         ),
         PlainStudy(
             "plain-collapse", "high rates end at chance with a finite loss", blowups.collapse, accuracy, best,
-            (diverged, *_off(*FACTS)), blowups.TRIALS,
+            (diverged, *_must_not_fire(*FACTS)), blowups.TRIALS,
         ),
     ]  # fmt: skip
 
@@ -115,7 +115,7 @@ def _fine_tuning() -> list[PlainStudy]:
     return [
         PlainStudy(
             f"plain-{study.name}", study.cause, partial(tuned.log, study), study.objective, study.direction,
-            (*map(Label, study.fires), *_off(*study.quiet)), tuned.TRIALS,
+            (*map(Label, study.fires), *_must_not_fire(*study.quiet)), tuned.TRIALS,
         )
         for study in tuned.recorded()
     ]  # fmt: skip

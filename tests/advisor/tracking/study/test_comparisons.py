@@ -33,3 +33,33 @@ def test_objectives_that_prefer_opposite_ends_are_one_warning():
         "--objective chooses another."
     ]
     assert not [w for w in two_metrics(-1).warnings if "disagree" in w]
+
+
+def with_latency(sign, name="latency_ms", tags=None):
+    runs = [run(i, tags=tags, lr=0.001 * 1.5**i) for i in range(12)]
+    return assemble(
+        experiment(
+            runs,
+            val_accuracy=points(*[(i, s, 0.5 + 0.02 * i + 0.001 * s, s) for i in range(12) for s in (1, 2)]),
+            **{name: points(*[(i, 2, 20 + sign * i, 2) for i in range(12)])},
+        )
+    )
+
+
+def test_better_trials_that_cost_more_are_one_warning():
+    (warning,) = [w for w in with_latency(1).warnings if "latency" in w]
+    assert warning == (
+        "Trials with better val_accuracy have higher latency_ms (20 to 31). The analysis judges val_accuracy alone. "
+        "If latency_ms is limited, declare `limits` in the study file for the hyperparameters that raise it."
+    )
+    assert not [w for w in with_latency(-1).warnings if "latency" in w]
+    assert not [w for w in with_latency(1, "quality_index").warnings if "higher" in w]
+
+
+def test_several_objectives_of_a_tuner_are_one_decision():
+    several = with_latency(-1, tags={"number": "3", "state": "COMPLETE", "direction": "['MAXIMIZE', 'MINIMIZE']"})
+    assert [d.text for d in several.decisions if "objectives" in d.text] == [
+        "The tuner optimised 2 objectives together. This analysis judges val_accuracy alone."
+    ]
+    single = with_latency(-1, tags={"number": "3", "state": "COMPLETE", "direction": "MAXIMIZE"})
+    assert not [d for d in single.decisions if "objectives" in d.text]

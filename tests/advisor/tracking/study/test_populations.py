@@ -31,6 +31,17 @@ def analysed(data, wanted=None):
     return select_population(data, wanted)
 
 
+def test_datasets_may_be_named_by_tags():
+    data = runs_of([*settings(6, tags={"dataset": "cifar"}), *settings(4, tags={"dataset": "svhn"})])
+    population = analysed(data)
+    assert len(population.experiment.runs) == 6
+    (decision,) = population.decisions
+    assert "6 of 10 runs, dataset = cifar" in decision.text
+    assert "`--filter \"tags.dataset = 'svhn'\"`" in decision.text
+    elsewhere = runs_of([*settings(6, tags={"environment": "cluster"}), *settings(4, tags={"environment": "laptop"})])
+    assert len(analysed(elsewhere).experiment.runs) == 10
+
+
 def test_the_larger_of_two_datasets_is_analysed_and_the_filter_of_the_other_is_said():
     data = runs_of([*settings(6, dataset="cifar"), *settings(4, dataset="svhn")])
     population = analysed(data)

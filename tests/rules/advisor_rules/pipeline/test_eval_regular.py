@@ -45,6 +45,17 @@ def test_irregular_steps():
     assert change.text.startswith("Evaluate every ")
 
 
+def test_multiples_of_an_interval_of_which_most_are_missing_are_irregular():
+    def multiples(rng, counts):
+        return 100 * np.cumsum(rng.choice(counts, size=24))
+
+    most_missing = [multiples(np.random.default_rng(i), (1, 2, 3, 5)) for i in range(6)]
+    (finding,) = verdict(RULE, study(most_missing)).findings
+    assert "irregular steps" in finding.message
+    some_missing = [multiples(np.random.default_rng(i), (1, 1, 2, 3)) for i in range(6)]
+    assert verdict(RULE, study(some_missing)).status == "quiet"
+
+
 def test_evaluations_by_the_clock():
     rng = np.random.default_rng(0)
     steps, times = zip(*(by_clock(rng) for _ in range(4)), strict=True)

@@ -1,0 +1,101 @@
+"""Finds trials of several lengths that were tuned apart, such as short runs followed by long runs in a narrower range.
+
+Longer runs are better, so hyperparameters of which they have other values seem to matter. Only trials of one length show the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed import computed
+from advisor.model.parameter_kinds import is_batch_size
+from advisor.model.reading import Decision
+from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
+from advisor.model.study import Study, Trial
+from advisor.model.words import count, listed
+
+_APART = 1.2
+"""Minimum ratio between two lengths of training that count as different. Our choice."""
+_MIN_TRIALS = 5
+"""Minimum number of trials of each length."""
+_MAX_LENGTHS = 4
+"""Maximum number of lengths; with more, the length was drawn like a hyperparameter."""
+_LEVEL = 0.05
+"""Maximum probability, per study, that trials of equal distribution seem to have been tuned apart."""
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Lengths of training that were tuned apart, of which the rules about the space judge one."""
+
+    lengths: tuple[tuple[int, int], ...]
+    """Last step and number of trials of each length, ascending."""
+    judged: int
+    """Index of the length with the most trials; of equally many, the longest."""
+    others: BoolArray
+    """Mask of the complete trials of other lengths, shape (number of trials,)."""
+
+
+@computed
+def tuned_apart(study: Study) -> Budgets | None:
+    """Return the lengths of training if trials of different lengths have different hyperparameters; else None."""
+    trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
+    lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
+    if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS or lengths.min() < 1:
+        return None
+    groups, sizes = _groups(lengths)
+    if not 1 < len(sizes) <= _MAX_LENGTHS or sizes.min() < _MIN_TRIALS or not _differ(study, trials, groups):
+        return None
+    judged = int(max(range(len(sizes)), key=lambda g: (sizes[g], g)))
+    others = np.zeros(len(study.trials), dtype=np.bool_)
+    others[[t.index for t, group in zip(trials, groups, strict=True) if group != judged]] = True
+    ends = [int(lengths[groups == g].max()) for g in range(len(sizes))]
+    return Budgets(tuple(zip(ends, sizes.tolist(), strict=True)), judged, others)
+
+
+def decisions(study: Study) -> tuple[Decision, ...]:
+    """Return the decision to judge the space by trials of one length, if others were tuned apart."""
+    found = tuned_apart(study)
+    if found is None:
+        return ()
+    groups = [f"{count(trials, 'trial')} of {study.length(steps)}" for steps, trials in found.lengths]
+    text = (
+        f"Trials of different lengths have different hyperparameters: {listed(groups)}. The checks of the search space judge only "
+        f"the {groups[found.judged]}."
+    )
+    return (Decision(topic="parameters", text=text, overrule="--filter selects the trials of another length"),)
+
+
+def _groups(lengths: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the group of each trial by its length (trials,), shortest first, and the size of each group."""
+    order = np.argsort(lengths, kind="stable")
+    ascending = lengths[order]
+    groups = np.empty(len(lengths), dtype=np.int64)
+    groups[order] = np.concatenate([[0], np.cumsum(ascending[1:] >= _APART * ascending[:-1])])
+    return groups, np.bincount(groups)
+
+
+def _differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
+    """Return True if the groups differ in a hyperparameter that does not itself set the length (Kruskal-Wallis test)."""
+    names = [n for n in study.searched if not (counts_training(n) or n in study.lengths or is_batch_size(n))]
+    axes = [u for n in names if not _sets(u := study.positions(n, trials), groups)]
+    return any(_p_value(u, groups) <= _LEVEL / len(axes) for u in axes)
+
+
+def _sets(positions: FloatArray, groups: IntArray) -> bool:
+    """Return True if few values determine the length, as a number of blocks of steps does."""
+    values = np.unique(positions)
+    return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)
+
+
+def _p_value(positions: FloatArray, groups: IntArray) -> float:
+    from scipy.stats import kruskal  # slow to load, and rarely needed
+
+    parts = [part[np.isfinite(part)] for part in (positions[groups == g] for g in range(int(groups.max()) + 1))]
+    parts = [part for part in parts if len(part) >= _MIN_TRIALS]
+    if len(parts) < 2 or np.ptp(np.concatenate(parts)) == 0:
+        return 1.0
+    return float(kruskal(*parts).pvalue)
