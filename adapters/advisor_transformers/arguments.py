@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor_pytorch.frameworks import plain_values
@@ -47,9 +47,12 @@ def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
 
 
 def adapter_hyperparameters(model: Any) -> dict[str, object]:
-    """Return the settings of the model's active LoRA adapter; empty without an adapter."""
-    configs, active = getattr(model, "peft_config", None), getattr(model, "active_adapter", None)
-    config = configs.get(active) if isinstance(configs, Mapping) and isinstance(active, str) else None
+    """Return the settings of the model's active LoRA adapter; nothing if it has none, or several."""
+    configs = getattr(model, "peft_config", None)
+    if not isinstance(configs, Mapping) or not configs:
+        return {}
+    active = _active_adapters(model)
+    config = configs.get(active[0]) if len(active) == 1 else None
     if config is None or not hasattr(config, "lora_alpha"):
         return {}
     settings = {
@@ -58,8 +61,25 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
         "lora_dropout": getattr(config, "lora_dropout", None),
         "use_rslora": getattr(config, "use_rslora", None),
         "use_dora": getattr(config, "use_dora", None),
+        "lora_target_modules": _targets(getattr(config, "target_modules", None)),
     }
     return plain_values({name: value for name, value in settings.items() if value is not None and value is not False})
+
+
+def _active_adapters(model: Any) -> Sequence[str]:
+    """Return the names of the active adapters. In PEFT's models it is a property, in Transformers' own models a method.
+
+    Without an adapter, the method raises an error.
+    """
+    active = getattr(model, "active_adapters", ())
+    return list(active()) if callable(active) else active
+
+
+def _targets(modules: Any) -> str | None:
+    """Return the kinds of adapted layers as one text, such as "q_proj v_proj". PEFT lists "all-linear" layer by layer."""
+    if modules is None or isinstance(modules, str):
+        return modules
+    return " ".join(sorted({str(module).rpartition(".")[2] for module in modules}))
 
 
 def _model_hyperparameters(model: Any) -> dict[str, object]:

@@ -51,6 +51,12 @@ Signal = Literal[
     "skipped_steps",  # number of steps that the scaler skipped just before this one
     "device_utilisation",  # share of time during which the device was computing
     "device_memory",  # peak number of bytes that tensors have used on the device so far
+    "policy_reward",  # mean reward of the completions that a policy is trained on
+    "policy_reward_sd",  # standard deviation of the rewards of a batch of completions
+    "policy_entropy",  # mean entropy of the policy's next token
+    "policy_kl",  # mean KL divergence of the policy from its reference
+    "groups_without_advantage",  # share of groups of completions whose rewards are all equal
+    "completions_truncated",  # share of completions that were cut off at the maximum length
 ]
 
 

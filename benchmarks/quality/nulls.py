@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from null_policies import healthy_policies, remembers
 from null_studies import (
     Make,
     at_the_limit,
@@ -79,6 +80,7 @@ _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-period
 _COMPUTE = {"steps-compute-bound": message_contains("Training is compute-bound")}
 _NOT_COMPUTE = {"steps-compute-bound": message_contains("not compute-bound")}
 
+_OF_POLICIES = "groups-without-advantage entropy-collapse policy-jumps completions-truncated"
 _NO_ANSWER = {"scientific-effect": message_contains("is better than")}
 
 FAMILIES: tuple[NullFamily, ...] = (
@@ -188,6 +190,8 @@ FAMILIES: tuple[NullFamily, ...] = (
     NullFamily("equal values, own rates, 24 trials", equal_values(24, shifted=True), _NO_ANSWER),
     NullFamily("random search, 24 trials", noise_results(24, bowl=True), _all("adaptive-search")),
     NullFamily("dropout helps, 20 trials", dropout_helps, _all("regulariser-floor")),
+    NullFamily("policies that learn", healthy_policies, _all(_OF_POLICIES)),
+    NullFamily("nothing is forgotten", remembers, _all("forgetting")),
     NullFamily(
         "batch sizes alike", batch_sizes, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))
     ),

@@ -23,6 +23,7 @@ KINDS = {
     "plain-adversarial": "gan",
     "plain-moons": "diffusion",
     "plain-letters": "language-model",
+    **{study.name: "reinforcement-learning" for study in studies() if study.name.startswith("plain-grpo")},
 }
 MEGABYTES = 0.5
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from advisor import contract
 from advisor.contract.metric_direction import direction_of, quantity, split_of, words
 from advisor.model.study import Signal
+from advisor.tracking.study.policy_names import find_policy_signals, is_diagnostic
 
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
 """Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
@@ -53,7 +54,7 @@ def measures_success(name: str) -> bool:
     """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
     if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
-    return not any(test(name) for _, _, test in _OTHER_SIGNALS)
+    return not is_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
 
 def find_signals(
@@ -77,7 +78,7 @@ def find_signals(
         matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
             signals[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
-    return signals
+    return signals | find_policy_signals(m for m in names if m not in summaries)
 
 
 def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:

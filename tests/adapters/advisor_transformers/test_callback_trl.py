@@ -13,6 +13,7 @@ from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM, Trai
 
 from advisor import analyze, contract
 from advisor_transformers import TuningCallback
+from advisor_transformers.arguments import adapter_hyperparameters
 from tests.adapters.fixture_types import History, OnlyRun
 
 trl = pytest.importorskip("trl")
@@ -182,6 +183,8 @@ def test_what_is_logged_is_what_the_trainer_says(
     assert WANTED_METRICS[kind] <= run.data.metrics.keys()
     assert list(history(run, OBJECTIVES[kind])) == [2, 4, 6, 8]
     assert {name: run.data.params.get(name) for name in WANTED_PARAMS[kind]} == WANTED_PARAMS[kind]
+    if kind == "lora":
+        assert "q_proj" in run.data.params["lora_target_modules"].split()
     tags = run.data.tags
     assert (tags[contract.TAG_SEED], tags[contract.TAG_MAX_TRAIN_STEPS], tags[contract.TAG_BATCH_SIZE]) == (
         "1",
@@ -193,6 +196,16 @@ def test_what_is_logged_is_what_the_trainer_says(
     else:
         assert tags[contract.TAG_NORM_ORDER] == "pre-norm"
     assert [m for m in caplog.messages if m.startswith("advisor:")] == []
+
+
+def test_an_adapter_of_the_model_itself_is_logged(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Transformers may ask for a later version of PEFT than the published ones.
+    monkeypatch.setattr("transformers.integrations.peft.check_peft_version", lambda **_: None)
+    model = LlamaForCausalLM.from_pretrained(base)
+    assert adapter_hyperparameters(model) == {}
+    model.add_adapter(peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]))
+    wanted = {"lora_r": 4, "lora_alpha": 8, "lora_dropout": 0.0, "lora_target_modules": "q_proj v_proj"}
+    assert adapter_hyperparameters(model) == wanted
 
 
 @pytest.mark.parametrize("kind", KINDS)

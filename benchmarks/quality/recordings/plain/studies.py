@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from recordings.plain import blowups, diffusion, finetune, gan, letters, policy, preempted, pruning, simclr
+from recordings.plain import blowups, diffusion, finetune, gan, letters, policy, preempted, pruning, simclr, tuned
 from recordings.recorded_study import Label
 
 
@@ -58,6 +59,7 @@ def studies() -> list[PlainStudy]:
     few, enough = finetune.few_examples, finetune.enough_examples
     accuracy, best = "val_accuracy", "maximize"
     return [
+        *_fine_tuning(),
         PlainStudy(
             "plain-median", "Optuna's median pruner ends trials behind the others", pruning.median, accuracy, best,
             (*healthy, _rate_matters("lr")), pruning.TRIALS,
@@ -106,4 +108,14 @@ def studies() -> list[PlainStudy]:
             "plain-collapse", "high rates end at chance with a finite loss", blowups.collapse, accuracy, best,
             (diverged, *_must_not_fire(*FACTS)), blowups.TRIALS,
         ),
+    ]  # fmt: skip
+
+
+def _fine_tuning() -> list[PlainStudy]:
+    return [
+        PlainStudy(
+            f"plain-{study.name}", study.cause, partial(tuned.log, study), study.objective, study.direction,
+            (*map(Label, study.fires), *_must_not_fire(*study.quiet)), tuned.TRIALS,
+        )
+        for study in tuned.recorded()
     ]  # fmt: skip

@@ -1,0 +1,49 @@
+"""Curves about a policy that is trained by rewards, of the trials that logged enough of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.model.finding import Lack, MissingData
+from advisor.model.reading import Kind
+from advisor.model.study import Curve, Signal, Study, Trial
+
+MIN_POINTS = 20
+"""Minimum number of logged points of a trial: a fifth of them is its start, and must show its noise."""
+NOT_FOR: frozenset[Kind] = frozenset({"supervised", "language-model", "gan", "diffusion", "self-supervised"})
+"""Kinds of workload that train no policy."""
+_NAMES = {
+    "groups_without_advantage": "the share of groups whose rewards are all equal, as TRL's frac_reward_zero_std",
+    "policy_entropy": "the entropy of the policy, as TRL's entropy",
+    "policy_kl": "the KL divergence from the reference, as TRL's kl (beta above 0)",
+    "policy_reward": "the mean reward of the completions, as TRL's reward",
+    "completions_truncated": "the share of completions that were cut off, as TRL's completions/clipped_ratio",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One curve of a trial."""
+
+    trial: Trial
+    curve: Curve
+
+    def part(self, start: float, end: float) -> slice:
+        """Return the points from share `start` to share `end` of all points."""
+        n = len(self.curve)
+        return slice(round(start * n), max(round(end * n), round(start * n) + 2))
+
+
+def logged(study: Study, signal: Signal) -> list[Logged]:
+    """Return the signal's finite points of each ended trial with at least `MIN_POINTS` of them, best trial first.
+
+    Raises MissingData if no trial logged them.
+    """
+    trials = study.ranked()
+    trials += [t for t in study.trials if study.ended[t.index] and t not in trials]
+    curves = [Logged(t, study.curve(t, signal).finite) for t in trials]
+    enough = [c for c in curves if len(c.curve) >= MIN_POINTS]
+    if not enough:
+        needs: Lack = "other" if study.has("policy_reward") else "design"
+        raise MissingData(f"no trial logged {MIN_POINTS} points of {_NAMES[signal]}", needs=needs)
+    return enough

@@ -1,0 +1,54 @@
+"""The mean level of a part of a noisy curve, from the means of its blocks: neighbouring points need not be independent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from advisor.model.space import FloatArray
+
+BLOCKS = 5
+"""Maximum number of blocks. Means of long blocks are nearly independent even if the points are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The mean of a part of a curve."""
+
+    mean: float
+    error: float
+    """Standard error of the mean."""
+    freedom: float
+    """Degrees of freedom of the standard error."""
+
+    def p_above(self, limit: float) -> float:
+        """Return the one-sided p-value of a mean above `limit` (Student's t)."""
+        return _p(self.mean - limit, self.error, self.freedom)
+
+    def p_below(self, limit: float) -> float:
+        """Return the one-sided p-value of a mean below `limit`."""
+        return _p(limit - self.mean, self.error, self.freedom)
+
+    def p_above_level(self, other: Level) -> float:
+        """Return the one-sided p-value of a mean above that of another part (Welch)."""
+        error = math.hypot(self.error, other.error)
+        if error <= 0:
+            return _p(self.mean - other.mean, 0.0, 1.0)
+        parts = ((self.error**2, self.freedom), (other.error**2, other.freedom))
+        freedom = error**4 / sum(variance**2 / n for variance, n in parts)
+        return _p(self.mean - other.mean, error, freedom)
+
+
+def level(values: FloatArray) -> Level:
+    """Return the level of finite values (n,), n >= 2."""
+    means = np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
+    return Level(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
+
+
+def _p(difference: float, error: float, freedom: float) -> float:
+    if error <= 0:
+        return 0.0 if difference > 0 else 1.0
+    return float(special.stdtr(freedom, -difference / error))

@@ -1,0 +1,38 @@
+"""Interprets names of metrics about a policy that is trained by rewards: those of TRL, and of verl in other words.
+
+Names are compared exactly, because their words also occur elsewhere: a classifier has an entropy, an optimizer clips as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from advisor.model.study import Signal
+
+_NAMES: Mapping[Signal, tuple[str, ...]] = {
+    "policy_reward": ("reward", "critic/score/mean", "critic/rewards/mean", "objective/scores"),
+    "policy_reward_sd": ("reward_std",),
+    "policy_entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "objective/entropy"),
+    "policy_kl": ("kl", "actor/kl_loss", "objective/kl"),
+    "groups_without_advantage": ("frac_reward_zero_std",),
+    "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
+}
+"""Names of each signal, without the prefix of the training split; the first one that was logged counts."""
+_DIAGNOSTICS = frozenset(
+    name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
+)
+_PREFIX = "train/"
+
+
+def find_policy_signals(metrics: Iterable[str]) -> dict[Signal, str]:
+    """Return the metric of each signal about a policy; none unless a reward of the training was logged."""
+    by_name = {name.removeprefix(_PREFIX): name for name in metrics}
+    found = {
+        signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()
+    }
+    return {s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {}
+
+
+def is_diagnostic(name: str) -> bool:
+    """Return True if the metric describes the state of a policy and not its quality."""
+    return name.removeprefix(_PREFIX) in _DIAGNOSTICS

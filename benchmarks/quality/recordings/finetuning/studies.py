@@ -1,0 +1,135 @@
+"""The studies of fine-tuning, their causes, and the rules that should or should not fire on each.
+
+Each study can be trained from several seeds: `finetuning.py` measures the rules on seeds that no rule was developed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recordings.finetuning import forgetting, grpo
+from recordings.finetuning.forgetting import FineTuning
+from recordings.finetuning.grpo import Grpo, Logs
+
+TRIALS = 3
+POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated")
+"""Rules about training by rewards."""
+Train = Callable[[Any, int, int], Logs]
+
+
+@dataclass(frozen=True)
+class TunedStudy:
+    """A study of several learning rates."""
+
+    name: str
+    cause: str
+    """What was switched on, in a sentence."""
+    settings: Grpo | FineTuning
+    rates: tuple[float, float]
+    """Lowest and highest learning rate."""
+    objective: str
+    direction: str
+    fires: tuple[str, ...] = ()
+    """Rules that must fire."""
+    quiet: tuple[str, ...] = ()
+    """Rules that must not fire."""
+    accept: tuple[str, ...] = ()
+    """Rules that may fire as well, because the cause has several effects."""
+
+    def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
+        """Train the trials and return the hyperparameters and the logged points of each."""
+        random = np.random.default_rng([seed, *self.name.encode()])
+        low, high = np.log(self.rates)
+        result: list[tuple[Mapping[str, Any], Logs]] = []
+        for i in range(TRIALS):
+            rate = float(np.exp(low + (high - low) * (i + random.random()) / TRIALS))
+            settings = replace(self.settings, learning_rate=float(f"{rate:.3g}"))
+            result.append((params(settings), train(settings, i, seed)))
+        return result
+
+
+def train(settings: Grpo | FineTuning, seed: int, base: int) -> Logs:
+    return grpo.train(settings, seed, base) if isinstance(settings, Grpo) else forgetting.train(settings, seed, base)
+
+
+def params(settings: Grpo | FineTuning) -> dict[str, Any]:
+    """Return the parameters that a training script would log."""
+    names = ["learning_rate", "max_steps"]
+    if isinstance(settings, FineTuning):
+        return {name: getattr(settings, name) for name in names} | {"base_model": "digits-mlp"}
+    names += ["num_generations", "max_completion_length", "beta", "epsilon", "num_iterations", "temperature"]
+    return {name: getattr(settings, name) for name in names}
+
+
+def studies() -> list[TunedStudy]:
+    """Return all studies."""
+    return [*_by_rewards(), *_by_examples()]
+
+
+def _by_rewards() -> list[TunedStudy]:
+    grpo, usual = Grpo(), (7e-4, 5e-3)
+
+    def study(
+        name: str, cause: str, settings: Grpo, fires: str = "", rates: tuple[float, float] = usual, accept: str = ""
+    ) -> TunedStudy:
+        wanted, allowed = tuple(fires.split()), tuple(accept.split())
+        quiet = tuple(rule for rule in POLICY if rule not in (*wanted, *allowed))
+        return TunedStudy(f"grpo-{name}", cause, settings, rates, "eval_reward", "maximize", wanted, quiet, allowed)
+
+    return [
+        study("healthy", "nothing was switched on", grpo),
+        study("small-groups", "groups of four completions", replace(grpo, num_generations=4)),
+        study("penalty", "a KL penalty", replace(grpo, beta=0.04)),
+        study("noisy-reward", "noise in the reward", replace(grpo, noise=0.5)),
+        study(
+            "solved", "the task is easy to learn: the policy settles at full reward", replace(grpo, low=0.3, high=0.9),
+            rates=(2e-3, 6e-3),
+        ),
+        study("rambling-start", "many completions are cut off at first, and the policy learns to stop", replace(grpo, rambles=0.6)),
+        study(
+            "prompts-hard", "nearly no completion is right at first, and groups are small",
+            replace(grpo, low=0.002, high=0.02, num_generations=4), "groups-without-advantage",
+        ),
+        study(
+            "prompts-easy", "nearly every completion is right at first", replace(grpo, low=0.96, high=0.998, num_generations=4),
+            "groups-without-advantage",
+        ),
+        study(
+            "rate-high", "a learning rate so high that the policy settles on its first answers", replace(grpo, max_steps=160),
+            "entropy-collapse",
+            (0.025, 0.05), "policy-jumps groups-without-advantage",
+        ),
+        study(
+            "no-brake", "a high learning rate and many optimizer steps on each batch", replace(grpo, num_iterations=6),
+            "policy-jumps", (0.02, 0.08), "entropy-collapse groups-without-advantage",
+        ),
+        study(
+            "length-pays", "the reward pays for each word", replace(grpo, per_word=0.2, max_completion_length=8),
+            "completions-truncated", (2e-3, 6e-3), "policy-jumps",
+        ),
+        study(
+            "limit-short", "the limit is shorter than half of the right answers", replace(grpo, max_completion_length=2),
+            "completions-truncated", rates=(3e-4, 8e-4), accept="groups-without-advantage entropy-collapse",
+        ),
+    ]  # fmt: skip
+
+
+def _by_examples() -> list[TunedStudy]:
+    tuning = FineTuning()
+
+    def study(name: str, cause: str, settings: FineTuning, *, forgets: bool) -> TunedStudy:
+        rules = ("forgetting",)
+        return TunedStudy(
+            f"tuned-{name}", cause, settings, (4e-4, 4e-3), "eval_new_accuracy", "maximize",
+            rules if forgets else (), () if forgets else rules,
+        )  # fmt: skip
+
+    return [
+        study("turned", "training on turned digits only, which the old features do not fit", tuning, forgets=True),
+        study("replay", "the same with half of each batch from the old digits", replace(tuning, replay=0.5), forgets=False),
+        study("noisy", "training on noisy digits, which need the old features", replace(tuning, turned=False), forgets=False),
+    ]  # fmt: skip

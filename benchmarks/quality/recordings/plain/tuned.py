@@ -1,0 +1,32 @@
+"""Trainings of `recordings.finetuning`, logged as TRL logs to MLflow."""
+
+from __future__ import annotations
+
+import mlflow
+from mlflow.entities import Metric, Param
+
+from recordings.finetuning.studies import TRIALS, TunedStudy, studies
+
+RECORDED = (
+    "grpo-healthy grpo-solved grpo-prompts-hard grpo-rate-high grpo-no-brake grpo-length-pays tuned-turned tuned-replay"
+).split()
+"""Studies to record; `benchmarks/quality/finetuning.py` trains all of them from several seeds."""
+SEED = 0
+
+__all__ = ["TRIALS", "log", "recorded"]
+
+
+def recorded() -> list[TunedStudy]:
+    return [study for study in studies() if study.name in RECORDED]
+
+
+def log(study: TunedStudy) -> dict[str, str]:
+    """Train the study's trials and log each as a run."""
+    for params, logs in study.trials(SEED):
+        points = [Metric(name, value, 0, step) for name, curve in logs.items() for step, value in curve]
+        with mlflow.start_run() as run:
+            client = mlflow.MlflowClient()
+            client.log_batch(run.info.run_id, params=[Param(name, str(value)) for name, value in params.items()])
+            for first in range(0, len(points), 1000):
+                client.log_batch(run.info.run_id, metrics=points[first : first + 1000])
+    return {}

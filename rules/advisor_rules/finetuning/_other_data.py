@@ -1,0 +1,71 @@
+"""Finds evaluations on data other than the objective's, and tests whether they decline while the objective improves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.contract.metric_direction import SPLITS, direction_of, quantity, split_of, words
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+from advisor.stats import trend
+from advisor.stats.blocks import Level, level
+from advisor.stats.curve import noise
+
+MIN_POINTS = 6
+"""Minimum number of evaluations to tell a decline from noise."""
+_PARTS = frozenset(
+    "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
+    "rewards margin margins ema best last min max top smoothed std sd full".split()
+)
+"""Words of metrics that are parts or variants of another metric and not its value on other data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """The change of a metric in one trial while the objective improves."""
+
+    trial: Trial
+    before: float
+    """Value at the first evaluation."""
+    after: float
+    """Mean over the second half of the evaluations."""
+    share: float
+    """How much worse the metric got, as a share of the value before; negative if it got better."""
+    p: float
+    """Larger p-value of two tests: the metric's level lies below its first value, and the objective gets steadily better."""
+
+
+def other_metrics(study: Study) -> list[str]:
+    """Return the evaluated metrics of the objective's quantity on data with another name, in alphabetical order."""
+    objective = study.spec.objective.metric
+    return sorted(name for name in study.metrics if name != objective and _on_other_data(name, objective))
+
+
+def _on_other_data(name: str, objective: str) -> bool:
+    if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
+        return False
+    same_quantity = quantity(name)[-1:] == quantity(objective)[-1:] and direction_of(name) == direction_of(objective)
+    mine, other = (frozenset(words(n)) - SPLITS.keys() for n in (name, objective))
+    return same_quantity and mine != other and not (mine ^ other) & _PARTS
+
+
+def declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[Decline]:
+    """Return the change of the metric in each trial with enough evaluations. tests: number of metrics tested."""
+    found = []
+    sign = 1.0 if study.minimize else -1.0
+    for trial in trials:
+        curve, cost = study.metric(trial, metric).finite, study.cost_curve(trial).finite
+        if min(len(curve), len(cost)) >= MIN_POINTS:
+            p_gain = trend.falls_with(cost.steps.astype(np.float64), cost.values)
+            found.append(_decline(trial, sign * curve.values, p_gain, tests))
+    return found
+
+
+def _decline(trial: Trial, costs: FloatArray, p_gain: float, tests: int) -> Decline:
+    first, late = Level(float(costs[0]), noise(costs), len(costs) - 3.0), level(costs[len(costs) // 2 :])
+    worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
+    p = max(late.p_above_level(first), p_gain)
+    return Decline(trial, abs(first.mean), abs(late.mean), worse, min(1.0, tests * p))

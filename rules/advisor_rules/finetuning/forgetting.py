@@ -1,0 +1,118 @@
+"""The rule `forgetting`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from advisor.computed.space import extension
+from advisor.engine.rule import Count as Points
+from advisor.engine.rule import Rule, Share
+from advisor.model.change import Advise
+from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count, Name, Number, Percent, Probability, joined, limited, say
+from advisor.model.reading import Kind
+from advisor.model.study import Study
+from advisor_rules.finetuning._other_data import Decline, declines, other_metrics
+
+_ADVICE = (
+    "Decide how much you may lose on {metric}, and limit it in the next study: mix old data into the batches, lower the learning "
+    "rate, or train a LoRA adapter instead of all weights."
+)
+_CONFIDENCE = 0.9
+"""Confidence apart from noise: the decline is measured; whether it matters is for the user to say."""
+
+
+class Forgetting(Rule):
+    """While fine-tuning improves the objective, the model gets worse on other data.
+
+    ## What it looks at
+    Other evaluations of the same quantity as the objective, on data with another name: with the objective `eval_new_accuracy`, the
+    metric `eval_old_accuracy`. The rule compares the second half of each trial with its own first evaluation. The other metric must
+    be worse by a tenth of its first value, beyond noise, while the objective improves steadily (rank correlation with the steps).
+    This must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained model.
+
+    ## Why it matters
+    Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so the trial with the
+    best objective can be the one that lost most of what the model could do before.
+
+    ## What to do
+    Decide what the model must still be able to do, and evaluate it. Mix data of the old kind into the batches, lower the learning
+    rate, stop earlier, or train a LoRA adapter. Choose the trial by both metrics.
+
+    ## How sure
+    Certainty: tested on this study; the remedies are priors. Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language
+    models of 1 to 7 billion parameters; Biderman et al. 2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning
+    and learns less. Confidence is 0.9 times one minus the larger p-value, corrected for the number of metrics. The limit of a tenth
+    is our choice. On trainings from ten seeds that no threshold was chosen on (`benchmarks/quality/finetuning.py`), it fired in 10
+    of 10 studies that forget, and in none of 20 whose batches hold old data or need the old features.
+    """
+
+    playbook: ClassVar[str] = "Examining the training curves"
+    goal: ClassVar[Goal] = "regularisation"
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"gan"})
+
+    best: Points = 5
+    """Number of best trials to judge. Our choice."""
+    material: Share = 0.1
+    """Minimum decline, as a share of the first value. Our choice."""
+    false_alarms: Share = 0.05
+    """Maximum share of studies in which noise alone raises a finding."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding for each metric that declines."""
+        if not extension.is_fine_tuning(study):
+            raise MissingData("no trial is known to start from a pretrained model", needs="design")
+        metrics = other_metrics(study)
+        if not metrics:
+            raise MissingData("no trial evaluated the quantity of the objective on other data", needs="design")
+        trials = study.ranked()[: self.best]
+        judged = {metric: declines(study, trials, metric, len(metrics)) for metric in metrics}
+        if not any(judged.values()):
+            raise MissingData(
+                "no good trial evaluated often enough to tell a decline from noise; evaluate six times or more"
+            )
+        for metric, found in judged.items():
+            worse = [d for d in found if d.p <= self.false_alarms and d.share >= self.material]
+            if worse and worse[0].trial == found[0].trial and 2 * len(worse) > len(found):
+                yield self._finding(study, metric, worse, len(found))
+
+    def _finding(self, study: Study, metric: str, worse: Sequence[Decline], judged: int) -> Finding:
+        first = worse[0]
+        objective = study.spec.objective.metric
+        action = say(_ADVICE, metric=Name(metric))
+        return self.finding(
+            say(
+                "While {objective} improves, {metric} of {trial} goes from {before} to {after}. It declines in {n} of {of}.",
+                objective=Name(objective),
+                metric=Name(metric),
+                trial=Name(first.trial.name),
+                before=Number(first.before),
+                after=Number(first.after),
+                n=len(worse),
+                of=Count(judged, "good trial"),
+            ),
+            action=action,
+            severity="warning",
+            confidence=_CONFIDENCE * (1 - first.p),
+            subject=metric,
+            trials=[d.trial for d in worse],
+            evidence=(
+                CurveEvidence(
+                    metrics=(objective, metric),
+                    caption=say(
+                        "{metric} declines while {objective} improves.", metric=Name(metric), objective=Name(objective)
+                    ),
+                    trials=tuple(d.trial.id for d in worse[:5]),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("decline, share of the first value", limited(Percent(first.share), Percent(self.material))),
+                        ("declines of the best trials", joined(Percent(d.share) for d in worse)),
+                        ("p-value", limited(Probability(first.p), self.false_alarms)),
+                    )
+                ),
+            ),
+            changes=(Advise(text=str(action)),),
+        )

@@ -1,0 +1,1 @@
+"""Training of a policy by rewards, such as GRPO for language models."""

@@ -1,0 +1,142 @@
+"""Reads when the entropy of a policy collapsed, and whether more reward was possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+from advisor.stats.blocks import Level, level
+
+_FIRST = 3
+"""Number of points at the start of a trial whose median is its first level."""
+_WITHOUT_ADVANTAGE = 0.75
+"""Minimum late share of groups without advantage, if it was logged, for rewards that differ between prompts only."""
+_FALLEN = 0.5
+"""Share of the start below which the entropy must lie beyond noise. It varies too much after a collapse to test a lower one."""
+_LATE = 0.8
+"""Share of the training after which its points are late."""
+
+
+class Limits(NamedTuple):
+    """Thresholds of the rule."""
+
+    collapsed: float
+    before: float
+    gain: float
+    spread: float
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse:
+    """The early collapse of the entropy of one trial."""
+
+    trial: Trial
+    step: int
+    start: float
+    """Entropy at the start."""
+    share: float
+    """Mean entropy after the collapse, as a share of the start."""
+    gain: float
+    """Gain of the reward from the middle to the end of the training, as a share of its range."""
+    reward: float
+    """Mean late reward."""
+    ceiling: float
+    """Reward at no entropy, from a line through the reward against exp(entropy) up to the collapse."""
+    p: float
+    """p-value of a mean entropy after the collapse below half of the start."""
+    room: str
+    """Why more reward is possible, as a clause."""
+
+
+def read(study: Study, judged: Sequence[Logged], rewards: Mapping[int, Logged], limits: Limits) -> list[Collapse]:
+    """Return the trials whose entropy collapsed early although more reward was possible, best first."""
+    late = {index: _late(entry) for index, entry in rewards.items()}
+    starts = {entry.trial.index: _collapse_index(entry.curve.values, limits.collapsed) for entry in judged}
+    exploring = [entry.trial for entry in judged if starts[entry.trial.index] > limits.before * len(entry.curve)]
+    better = max((late[t.index] for t in exploring), key=lambda one: one.mean, default=None)
+    found = []
+    for entry in judged:
+        index = starts[entry.trial.index]
+        if index <= limits.before * len(entry.curve):
+            collapse = _collapse(study, entry, index, rewards[entry.trial.index], better, limits)
+            found += [collapse] if collapse is not None else []
+    return found
+
+
+def _collapse_index(entropy: FloatArray, share: float) -> int:
+    """Return the index at which the smoothed entropy falls below this share of its start, and its mean stays there.
+
+    The result is the number of points if there is no such index.
+    """
+    limit, n = share * float(np.median(entropy[:_FIRST])), len(entropy)
+    rest = np.cumsum(entropy[::-1])[::-1] / np.arange(n, 0, -1)
+    smooth = np.array([np.median(entropy[max(i - 2, 0) : i + 3]) for i in range(n)])
+    below = np.flatnonzero((smooth <= limit) & (rest <= limit))
+    return int(below[0]) if len(below) else n
+
+
+def _late(entry: Logged) -> Level:
+    return level(entry.curve.values[entry.part(_LATE, 1.0)])
+
+
+def _collapse(
+    study: Study, entry: Logged, index: int, rewarded: Logged, better: Level | None, limits: Limits
+) -> Collapse | None:
+    steps, entropy = entry.curve.steps, entry.curve.values
+    start, after = float(np.median(entropy[:_FIRST])), level(entropy[index:])
+    p = after.p_below(_FALLEN * start)
+    reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
+    late, middle = _late(rewarded), max(since, len(reward) // 2)
+    before = level(reward[middle : middle + max(len(reward) // 5, 2)])
+    gain = late.mean - before.mean
+    smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
+    span = float(np.ptp(smooth))
+    rises = gain > limits.gain * span and late.p_above_level(before) <= limits.alpha
+    room = _room(study, entry.trial, late, level(reward[: max(len(reward) // 20, _FIRST)]), better, limits)
+    if start <= 0 or p > limits.alpha or rises or room is None or index < 1:
+        return None
+    return Collapse(
+        trial=entry.trial,
+        step=int(steps[index]),
+        start=start,
+        share=after.mean / start,
+        gain=gain / span if span > 0 else 0.0,
+        reward=late.mean,
+        ceiling=_ceiling(entropy[: index + 1], reward[: since + 1]),
+        p=p,
+        room=room,
+    )
+
+
+def _room(study: Study, trial: Trial, late: Level, first: Level, better: Level | None, limits: Limits) -> str | None:
+    """Return why more reward is possible; None if nothing shows it."""
+    if better is not None and better.p_above_level(late) <= limits.alpha:
+        return "a trial that kept its entropy reaches more"
+    if first.p_above_level(late) <= limits.alpha:
+        return "it started at more"
+    spread = study.curve(trial, "policy_reward_sd").finite.values
+    idle = study.curve(trial, "groups_without_advantage").finite.values
+    if len(spread) < MIN_POINTS or len(idle) < MIN_POINTS:
+        return None
+    tail = slice(round(_LATE * len(spread)), None)
+    largest = max(float(part.mean()) for part in np.array_split(spread, 10))
+    differs = float(spread[tail].mean()) >= limits.spread * largest
+    alike = float(idle[round(_LATE * len(idle)) :].mean()) >= _WITHOUT_ADVANTAGE
+    return "some prompts are solved and others are not" if differs and alike else None
+
+
+def _ceiling(entropy: FloatArray, reward: FloatArray) -> float:
+    """Return the reward at entropy 0 by R = -a exp(H) + b; NaN for fewer than three points."""
+    n = min(len(entropy), len(reward))
+    x = np.exp(entropy[:n])
+    if n < 3 or not np.ptp(x) > 0:
+        return float("nan")
+    slope, intercept = np.polyfit(x, reward[:n], 1)
+    return float(slope + intercept)

@@ -1,0 +1,140 @@
+"""The rule `groups-without-advantage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from advisor.computed.reinforcement import policy
+from advisor.engine.rule import Relation, Rule, Share
+from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
+from advisor.model.finding import Finding, Goal
+from advisor.model.message import Count, Name, Percent, Probability, limited, say
+from advisor.model.reading import Kind
+from advisor.model.study import Study, Trial
+from advisor.stats.blocks import Level, level
+
+_SIZES = ("num_generations", "group_size")
+_ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
+_CONFIDENCE = 0.9
+"""Confidence apart from noise: the logged share is a count, and more prompts with an advantage give more signal per step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    trial: Trial
+    start: Level
+    whole: Level
+
+    def p(self, limit: float) -> float:
+        return max(self.start.p_above(limit), self.whole.p_above(limit))
+
+
+class GroupsWithoutAdvantage(Rule):
+    """In most groups of completions, all rewards are equal, so most of the work teaches the policy nothing.
+
+    ## What it looks at
+    The logged share of groups of completions of one prompt whose rewards are all equal (TRL's `frac_reward_zero_std`). The share
+    must exceed one half in the first fifth of the training and over the whole training, both beyond noise, in the best trial and in
+    most trials. A share that is small at first and grows is normal: prompts that the policy has learned no longer have an
+    advantage.
+
+    ## Why it matters
+    Algorithms such as GRPO compare the completions of one prompt with each other. If all of them earn the same reward, their
+    advantage is zero, and the group adds nothing to the gradient. The effective batch is then smaller than the batch that you pay
+    for, and the gradient is noisier.
+
+    ## What to do
+    Leave out prompts that the model never or always answers rightly, or sample until enough groups have different rewards (dynamic
+    sampling). More completions for each prompt help if right answers are rare. A reward with more than two values helps as well.
+
+    ## How sure
+    Certainty: counted fact. That such groups have no gradient follows from the algorithm; DAPO (Yu et al. 2025, arXiv:2503.14476)
+    describes the loss of signal and trains better when it samples these groups anew. The limit of one half is our choice. The
+    p-value comes from a t-test over means of five blocks, so neighbouring steps may be correlated. On trainings of tiny models from
+    ten seeds that no threshold was chosen on (`benchmarks/quality/finetuning.py`), it fired in 20 of 20 studies with too hard or
+    too easy prompts, and in none of 70 others.
+    """
+
+    playbook: ClassVar[str] = "Examining the training curves"
+    goal: ClassVar[Goal] = "efficiency"
+    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("entropy-collapse",),
+            shares="trials",
+            because="Few groups have an advantage, so the policy learns from few prompts.",
+            waits=False,
+        ),
+    )
+
+    most: Share = 0.5
+    """Maximum acceptable share of groups without advantage. Our choice: beyond it, more than half of the work is lost."""
+    start: Share = 0.2
+    """Share of the training that counts as its start. Our choice."""
+    false_alarms: Share = 0.05
+    """Maximum share of studies with a finding if the share is exactly the maximum."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        judged = [self._shares(entry) for entry in policy.logged(study, "groups_without_advantage")]
+        wasted = [s for s in judged if s.p(self.most) <= self.false_alarms]
+        if judged[0] in wasted and 2 * len(wasted) > len(judged):
+            yield self._finding(study, wasted, len(judged))
+
+    def _shares(self, entry: policy.Logged) -> _Shares:
+        values = entry.curve.values
+        return _Shares(entry.trial, level(values[entry.part(0.0, self.start)]), level(values))
+
+    def _finding(self, study: Study, wasted: Sequence[_Shares], judged: int) -> Finding:
+        first, (size, change) = wasted[0], _larger_groups(study)
+        message = say(
+            "All rewards are equal in {share} of the groups of {trial}, and in {start} of the first ones. The same holds "
+            "for {n} of {of}.",
+            share=Percent(first.whole.mean),
+            trial=Name(first.trial.name),
+            start=Percent(first.start.mean),
+            n=len(wasted),
+            of=Count(judged, "trial"),
+        )
+        larger = say(
+            " If right answers are rare, sample {more} completions for each prompt instead of {size}.",
+            size=size,
+            more=2 * size,
+        )
+        return self.finding(
+            message,
+            action=say("{advice}{larger}", advice=_ADVICE, larger=larger if size else ""),
+            severity="warning",
+            confidence=_CONFIDENCE * (1 - first.p(self.most)),
+            trials=[s.trial for s in wasted],
+            evidence=(
+                CurveEvidence(
+                    metrics=(study.signals["groups_without_advantage"],),
+                    caption="Most groups have no advantage from the start.",
+                    trials=tuple(s.trial.id for s in wasted[:5]),
+                    lines=(Line(value=self.most, label="half of the groups"),),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("share at the start", limited(Percent(first.start.mean), Percent(self.most))),
+                        ("share over the training", limited(Percent(first.whole.mean), Percent(self.most))),
+                        ("p-value of the larger", limited(Probability(first.p(self.most)), self.false_alarms)),
+                        ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
+                    )
+                ),
+            ),
+            changes=(Advise(text=_ADVICE), *change),
+        )
+
+
+def _larger_groups(study: Study) -> tuple[int, tuple[Change, ...]]:
+    """Return the size of the groups (0 if it is unknown or varies) and the change to twice that size."""
+    for name in _SIZES:
+        sizes = {trial.params[name] for trial in study.trials if name in trial.params}
+        if len(sizes) == 1 and isinstance(size := sizes.pop(), int) and size > 1:
+            why = "Larger groups contain different rewards more often."
+            return size, (FixParameter(parameter=name, value=2 * size, why=why),)
+    return 0, ()

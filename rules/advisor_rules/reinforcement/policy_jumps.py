@@ -1,0 +1,149 @@
+"""The rule `policy-jumps`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.computed.reinforcement import policy
+from advisor.computed.stability import instability
+from advisor.engine.rule import Factor, Relation, Rule, Share
+from advisor.model.change import Advise, Change, SetRange
+from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
+from advisor.model.finding import Finding, Goal
+from advisor.model.message import Count, Message, Name, Number, Probability, limited, say
+from advisor.model.reading import Kind
+from advisor.model.space import rounded
+from advisor.model.study import Study, Trial
+from advisor.stats.spikes import Outliers, outliers
+
+_ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
+_MIN_STEPS = 3
+"""Minimum number of steps at which the policy is far away: the estimate of one step can hang on a single word."""
+_CONFIDENCE = 0.9
+"""Confidence apart from noise: a jump can also come from a single odd batch of prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Jumps:
+    trial: Trial
+    spikes: Outliers
+    step: int
+    """Step of the largest jump."""
+
+
+class PolicyJumps(Rule):
+    """The policy jumps away from its reference: its KL divergence exceeds its own running level many times over.
+
+    ## What it looks at
+    The logged KL divergence between the policy and its reference (TRL's `kl`), against its own running median. A jump exceeds the
+    running median tenfold and lies beyond the tail of the other points, or exceeds it a hundredfold. It must do so at three steps,
+    and reach 1 nat per token there. The rule fires if the best trial or most trials jump. A KL divergence that grows steadily is
+    normal: the policy learns.
+
+    ## Why it matters
+    A policy that jumps has left the region in which its samples and its ratios mean anything. Words that the reference finds nearly
+    impossible become likely, and later steps start from there. In our recordings, trials that jump end at lower rewards.
+
+    ## What to do
+    Lower the learning rate, make fewer optimizer steps on each batch of completions, or raise the KL coefficient. Look at
+    completions around the jump.
+
+    ## How sure
+    Certainty: tested on this study; the advice is a prior. The test is that of `stability-spikes`: an exponential tail fitted to
+    most of the points, corrected for the number of trials. The factor of ten is our choice; healthy recorded trainings stay below
+    it or within the tail. On trainings of tiny models from ten seeds (`benchmarks/quality/finetuning.py`), it fired in 10 of 10
+    studies with too high rates and many steps on each batch, and in 1 of 90 others.
+    """
+
+    playbook: ClassVar[str] = "Potential fixes for common instability patterns"
+    goal: ClassVar[Goal] = "stability"
+    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("entropy-collapse", "groups-without-advantage"),
+            shares="trials",
+            because="The policy jumped, and what it samples since then is nearly always the same.",
+        ),
+    )
+
+    factor: Factor = 10.0
+    """Minimum ratio of a jump to the running median. Our choice."""
+    far: Factor = 1.0
+    """Minimum KL divergence of a jump, nats per token. Our choice: near the reference, even large ratios are harmless."""
+    wild: Factor = 100.0
+    """Ratio of a jump that counts even if the curve jumps so often that none is an outlier. Our choice."""
+    false_alarms: Share = 0.05
+    """Maximum share of studies in which the tail of healthy noise alone raises a finding."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        judged = policy.logged(study, "policy_kl")
+        jumps = [j for entry in judged if (j := self._jumps(entry, len(judged))) is not None]
+        if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
+            yield self._finding(study, jumps, len(judged))
+
+    def _jumps(self, entry: policy.Logged, trials: int) -> _Jumps | None:
+        positive = entry.curve.values > 0
+        values, steps = entry.curve.values[positive], entry.curve.steps[positive]
+        found = outliers(values, self.false_alarms / trials, self.factor)
+        if found is None or not (len(found.indices) or found.largest >= self.wild):
+            return None
+        wild = (found.ratios >= self.factor) & (values >= self.far)
+        if wild.sum() < _MIN_STEPS:
+            return None
+        return _Jumps(entry.trial, found, int(steps[np.argmax(found.ratios * wild)]))
+
+    def _finding(self, study: Study, jumps: Sequence[_Jumps], judged: int) -> Finding:
+        worst = max(jumps, key=lambda j: j.spikes.largest)
+        p = min(worst.spikes.p, self.false_alarms / judged)
+        changes, action = _slower(study)
+        return self.finding(
+            say(
+                "The KL divergence of {trial} jumps to {ratio} times its running level at {step}. It jumps in {n} of {of}.",
+                trial=Name(worst.trial.name),
+                ratio=Number(min(worst.spikes.largest, 1e6), 2),
+                step=study.at(worst.step),
+                n=len(jumps),
+                of=Count(judged, "trial"),
+            ),
+            action=action,
+            severity="warning",
+            confidence=_CONFIDENCE * (1 - p),
+            trials=[j.trial for j in jumps],
+            evidence=(
+                CurveEvidence(
+                    metrics=(study.signals["policy_kl"],),
+                    caption="The policy jumps away from its reference.",
+                    trials=tuple(j.trial.id for j in jumps[:5]),
+                    marks=tuple(Mark(trial=j.trial.id, step=j.step, label="jump") for j in jumps[:5]),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
+                        (
+                            "largest ratio to the running median",
+                            limited(Number(worst.spikes.largest), Number(self.factor)),
+                        ),
+                        ("p-value", limited(Probability(p), self.false_alarms / judged)),
+                    )
+                ),
+            ),
+            changes=changes,
+        )
+
+
+def _slower(study: Study) -> tuple[tuple[Change, ...], Message]:
+    """Return the change to search lower learning rates, if the study searches them, and the advice in words."""
+    name = instability.rate_name(study)
+    domain = study.searched.get(name) if name is not None else None
+    if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
+        return (Advise(text=_ADVICE),), say(_ADVICE)
+    low, high = rounded(domain.low / 10), rounded(math.sqrt(domain.low * domain.high))
+    why = "The policy jumps at these rates, so we search down to a tenth of the lowest of them."
+    action = say("Search a {name} of {low} to {high}.", name=Name(name), low=Number(low), high=Number(high))
+    return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),), action

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from advisor.tracking.study.metric_names import find_signals, measures_success
+from advisor.tracking.study.policy_names import find_policy_signals, is_diagnostic
+
+TRL = (
+    "train/reward train/reward_std train/entropy train/kl train/frac_reward_zero_std train/completions/clipped_ratio "
+    "train/clip_ratio/region_mean"
+).split()
+VERL = "critic/score/mean critic/rewards/mean actor/entropy actor/kl_loss response_length/clip_ratio".split()
+
+
+def test_the_metrics_of_trl_are_found_with_and_without_their_prefix() -> None:
+    found = find_policy_signals(TRL)
+    assert found["groups_without_advantage"] == "train/frac_reward_zero_std"
+    assert found["completions_truncated"] == "train/completions/clipped_ratio"
+    assert found["policy_kl"] == "train/kl"
+    assert len(found) == 6
+    assert find_policy_signals(["reward", "entropy"]) == {"policy_reward": "reward", "policy_entropy": "entropy"}
+
+
+def test_the_metrics_of_verl_are_found() -> None:
+    found = find_policy_signals(VERL)
+    assert found["policy_reward"] == "critic/score/mean"
+    assert found["policy_entropy"] == "actor/entropy"
+    assert "groups_without_advantage" not in found
+
+
+def test_without_a_reward_an_entropy_is_that_of_another_training() -> None:
+    assert find_policy_signals(["train/entropy", "train/loss"]) == {}
+
+
+def test_they_are_signals_of_a_study_and_no_objective() -> None:
+    metrics = [*TRL, "eval_reward"]
+    signals = find_signals(metrics, "eval_reward", dict.fromkeys(metrics, 10))
+    assert signals["policy_reward"] == "train/reward"
+    assert is_diagnostic("train/kl")
+    assert not measures_success("train/completions/clipped_ratio")
+    assert measures_success("eval_reward")

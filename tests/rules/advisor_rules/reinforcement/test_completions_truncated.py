@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from policy_studies import POINTS, learning, policy_study
+from promise import kept, studies
+from studies import make_study, verdict
+
+from advisor.model.change import FixParameter
+from advisor.model.study import Study
+
+RULE = "completions-truncated"
+
+
+def study(start: float, end: float, trials: int = 3, seed: int = 0, size: int = 64, **params: int) -> Study:
+    """A share of truncated completions that goes from `start` to `end`, counted over `size` completions a step."""
+    rng = np.random.default_rng(seed)
+    shares = [rng.binomial(size, np.linspace(start, end, POINTS)) / size for _ in range(trials)]
+    return policy_study([learning(rng) for _ in range(trials)], params, completions__clipped_ratio=shares)
+
+
+def example() -> Study:
+    """The completions grow into the limit."""
+    return study(0.02, 0.7, max_completion_length=256)
+
+
+def test_completions_that_grow_into_the_limit_call_for_another_reward() -> None:
+    (finding,) = verdict(RULE, example()).findings
+    assert "after 6 % at its start" in finding.message
+    assert "independent of length" in finding.action
+    assert [change.kind for change in finding.changes] == ["advise"]
+
+
+def test_a_limit_that_never_fitted_is_doubled() -> None:
+    made = study(0.6, 0.5, max_completion_length=256)
+    (finding,) = verdict(RULE, made).findings
+    (change,) = finding.changes
+    assert isinstance(change, FixParameter)
+    assert change.apply(made.spec).parameters["max_completion_length"].value == 512
+
+
+def test_without_a_known_limit_it_only_advises() -> None:
+    (finding,) = verdict(RULE, study(0.6, 0.5)).findings
+    assert [change.kind for change in finding.changes] == ["advise"]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 0.02), (0.9, 0.0), (0.1, 0.15)])
+def test_quiet_if_few_are_cut_off_late(start: float, end: float) -> None:
+    assert verdict(RULE, study(start, end)).status == "quiet"
+
+
+def test_cannot_tell_without_the_share() -> None:
+    result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
+    assert result.status == "not-assessed"
+    assert "completions/clipped_ratio" in str(result.reason)
+    assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
+
+
+@pytest.mark.parametrize("trials", [1, 4])
+def test_keeps_its_promise_at_the_limit(trials: int) -> None:
+    fired = [verdict(RULE, study(0.2, 0.2, trials, seed)).status == "fired" for seed in studies(100)]
+    assert kept(sum(fired), len(fired))

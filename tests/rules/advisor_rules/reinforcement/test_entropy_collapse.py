@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from policy_studies import POINTS, learning, policy_study
+from promise import kept, studies
+from studies import make_study, verdict
+
+from advisor.model.space import FloatArray
+from advisor.model.study import Study
+
+RULE = "entropy-collapse"
+AT = np.linspace(0, 1, POINTS)
+
+
+def entropy(rng: np.random.Generator, speed: float, floor: float = 0.05) -> FloatArray:
+    return np.asarray((floor + (1.5 - floor) * np.exp(-speed * AT)) * np.exp(0.1 * rng.normal(size=POINTS)))
+
+
+def stuck(rng: np.random.Generator, level: float, points: int = POINTS) -> FloatArray:
+    """A reward that rises to `level` in a tenth of the training and stays there."""
+    return np.asarray(0.3 + (level - 0.3) * np.clip(10 * AT, 0, 1) + 0.03 * rng.normal(size=points))
+
+
+def study(
+    speed: float, level: float, trials: int = 3, seed: int = 0, *, spread: bool = True, still: bool = True
+) -> Study:
+    rng = np.random.default_rng(seed)
+    rewards = [stuck(rng, level) if still else learning(rng, end=level) for _ in range(trials)]
+    more = {}
+    if spread:  # of rewards that are 0 or 1
+        more["reward_std"] = [np.sqrt(np.clip(r * (1 - r), 1e-4, 1)) for r in rewards]
+        more["frac_reward_zero_std"] = [np.clip(0.2 + 10 * AT, 0, 0.95)] * trials
+    return policy_study(rewards, entropy=[entropy(rng, speed) for _ in range(trials)], **more)
+
+
+def example() -> Study:
+    """The entropy is near zero after a fifth of the training, and half of the prompts stay unsolved."""
+    return study(20.0, 0.5)
+
+
+def test_fires_and_advises_to_keep_exploring() -> None:
+    (finding,) = verdict(RULE, example()).findings
+    assert len(finding.trials) == 3
+    assert "some prompts are solved and others are not" in finding.message
+    assert "epsilon_high" in finding.action
+    assert [change.kind for change in finding.changes] == ["advise"]
+
+
+def test_a_trial_that_kept_its_entropy_shows_that_more_is_possible() -> None:
+    rng = np.random.default_rng(0)
+    rewards = [stuck(rng, 0.5), stuck(rng, 0.5), learning(rng, end=0.9)]
+    curves = [entropy(rng, 20.0), entropy(rng, 20.0), entropy(rng, 1.0)]
+    (finding,) = verdict(RULE, policy_study(rewards, entropy=curves)).findings
+    assert finding.trials == ("run1", "run0") or finding.trials == ("run0", "run1")
+    assert "kept its entropy" in finding.message
+
+
+def test_a_reward_that_ends_below_its_start_shows_it_too() -> None:
+    (finding,) = verdict(RULE, study(20.0, 0.05, spread=False)).findings
+    assert "it started at more" in finding.message
+
+
+QUIET = {
+    "entropy remains": study(1.0, 0.5),
+    "it collapses late": study(3.0, 0.5),
+    "the task is solved": study(20.0, 0.97),
+    "the reward still rises": study(20.0, 0.6, still=False),
+    "nothing shows that more is possible": study(20.0, 0.5, spread=False),
+}
+
+
+@pytest.mark.parametrize("made", QUIET.values(), ids=QUIET.keys())
+def test_quiet(made: Study) -> None:
+    assert verdict(RULE, made).status == "quiet"
+
+
+def test_cannot_tell_without_an_entropy() -> None:
+    result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
+    assert result.status == "not-assessed"
+    assert "TRL's entropy" in str(result.reason)
+    assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
+
+
+@pytest.mark.parametrize(("speed", "level", "still"), [(3.0, 0.6, False), (20.0, 0.97, True), (4.0, 0.9, False)])
+def test_keeps_its_promise_while_policies_learn(speed: float, level: float, still: bool) -> None:
+    made = (study(speed, level, seed=seed, still=still) for seed in studies(100))
+    fired = [verdict(RULE, one).status == "fired" for one in made]
+    assert kept(sum(fired), len(fired))

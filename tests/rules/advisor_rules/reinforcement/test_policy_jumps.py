@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from policy_studies import POINTS, learning, policy_study
+from promise import kept, studies
+from studies import make_study, verdict
+
+from advisor.model.change import SetRange
+from advisor.model.space import FloatArray
+from advisor.model.study import Study
+
+RULE = "policy-jumps"
+
+
+def growing(rng: np.random.Generator, scatter: float = 0.3, level: float = 0.5) -> FloatArray:
+    """A KL divergence that grows from zero and levels off, with multiplicative noise."""
+    at = np.linspace(0.01, 1, POINTS)
+    return np.asarray(level * (1 - np.exp(-4 * at)) * np.exp(scatter * rng.normal(size=POINTS)))
+
+
+def study(
+    jumps: int, factor: float = 300.0, trials: int = 3, seed: int = 0, scatter: float = 0.3, level: float = 0.5
+) -> Study:
+    rng = np.random.default_rng(seed)
+    curves = [growing(rng, scatter, level) for _ in range(trials)]
+    for curve in curves:
+        curve[rng.choice(np.arange(20, POINTS), jumps, replace=False)] *= factor
+    return policy_study([learning(rng) for _ in range(trials)], kl=curves)
+
+
+def example() -> Study:
+    """The KL divergence jumps to hundreds of times its level four times in each trial."""
+    return study(4)
+
+
+def test_fires_and_searches_lower_rates() -> None:
+    made = example()
+    (finding,) = verdict(RULE, made).findings
+    assert len(finding.trials) == 3
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    after = change.apply(made.spec).parameters["learning_rate"]
+    assert (after.low, after.high) == (1e-7, 1e-5)
+
+
+def test_a_curve_that_jumps_all_the_time_counts_as_well() -> None:
+    assert verdict(RULE, study(25)).status == "fired"
+
+
+@pytest.mark.parametrize(
+    ("jumps", "factor", "level"),
+    [(0, 1.0, 0.5), (4, 4.0, 0.5), (1, 300.0, 0.5), (4, 300.0, 1e-3)],
+    ids=["none", "small", "a single point", "near the reference"],
+)
+def test_quiet(jumps: int, factor: float, level: float) -> None:
+    assert verdict(RULE, study(jumps, factor, level=level)).status == "quiet"
+
+
+def test_quiet_if_only_a_poor_trial_jumps() -> None:
+    rng = np.random.default_rng(2)
+    curves = [growing(rng) for _ in range(3)]
+    curves[2][[30, 50, 70]] *= 500
+    rewards = [learning(rng), learning(rng), learning(rng, end=0.3)]
+    assert verdict(RULE, policy_study(rewards, kl=curves)).status == "quiet"
+
+
+def test_cannot_tell_without_a_divergence() -> None:
+    result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
+    assert result.status == "not-assessed"
+    assert "TRL's kl" in str(result.reason)
+    assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
+
+
+@pytest.mark.parametrize("scatter", [0.1, 0.5, 1.0])
+def test_keeps_its_promise_on_noisy_divergences(scatter: float) -> None:
+    made = (study(0, trials=3, seed=seed, scatter=scatter, level=2.0) for seed in studies(100))
+    fired = [verdict(RULE, one).status == "fired" for one in made]
+    assert kept(sum(fired), len(fired))
