@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,6 +63,11 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
     return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), test.rank, min(1.0, p))
+
+
+def joint_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
+    """Return the p-value of each of n series, (n,), corrected for testing all of them (Benjamini and Hochberg); None counts as 1."""
+    return np.asarray(stats.false_discovery_control([1.0 if o is None else o.p for o in tested]), dtype=np.float64)
 
 
 class _Test(NamedTuple):

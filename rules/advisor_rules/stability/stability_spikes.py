@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
@@ -112,7 +111,7 @@ class StabilitySpikes(Rule):
     def _trials_with_outliers(self, curves: Sequence[tuple[Trial, Curve]]) -> tuple[list[_TrialWithOutliers], _Test]:
         """Return the trials whose norms have outliers, by a joint test of all trials (Benjamini-Hochberg)."""
         tested = [spikes.outliers(c.values, self.false_alarms, self.factor) for _, c in curves]
-        corrected = false_discovery_control([1.0 if o is None else o.p for o in tested])
+        corrected = spikes.joint_p_values(tested)
         test = _Test(
             len(curves), int((corrected <= self.false_alarms).sum()) * self.false_alarms / len(curves), corrected.min()
         )
