@@ -34,7 +34,7 @@
     (again || (was.id && page.document.getElementById(was.id)))?.focus?.({ preventScroll: true });
   };
 
-  // The running and the stopped trials. A row shows the reason for its verdict if that is trouble or if the user opens it.
+  // The running and the stopped trials. A row shows the reason for its verdict if the verdict is a problem or if the user opens the row.
   const trouble = ["doomed", "not_finite", "diverging", "stuck"];
   const panel = document.getElementById("running"), trials = panel.querySelector("ul");
   const element = (tag, text, name = "") => Object.assign(document.createElement(tag), { textContent: text, className: name });

@@ -1,4 +1,4 @@
-// Tooltips of plots; the trial under the pointer is ringed in all of them.
+// Tooltips of plots; the trial under the pointer is ringed in all plots.
 const scale = (text) => {
   const [kind, low, high, start, end] = text.split(" ").map((part, i) => (i ? Number(part) : part));
   const turn = { log: Math.log10, rev: (v) => -Math.log10(1 - v) }[kind] || ((v) => v);

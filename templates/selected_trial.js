@@ -1,4 +1,4 @@
-// The curves of one trial next to the best ones: selected in the table, in a plot, by name, or one rank up or down.
+// The curves of one trial next to those of the best trials: selected in the table, in a plot, by name, or one rank up or down.
 const aside = $("#selected");
 const svgs = aside ? $$("svg[role=img]", aside) : [];
 const order = data.order || rows.map((row) => Number(row.dataset.t));

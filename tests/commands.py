@@ -29,7 +29,9 @@ def status_of(*arguments: object) -> int:
 
 
 def start(words: Sequence[str], folder: Path, *, program: Sequence[str] = ADVISOR) -> subprocess.Popen[str]:
-    """Start the command line in a new process, which Ctrl-C (SIGINT) interrupts even where tests ignore it in the background."""
+    """Start the command line in a new process, which Ctrl-C (SIGINT) interrupts even if tests that run in the background ignore
+    this signal.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return subprocess.Popen(

@@ -33,7 +33,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move short files to the end."""
+    """Run short test files last."""
     if hasattr(config, "workerinput"):
         from scheduling import is_last
 
@@ -62,7 +62,7 @@ def same_environment_for_each_test() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_secrets_for_each_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the passwords that a test gave: the word would be hidden in the texts of later tests."""
+    """Forget the passwords of a test, because these words would be redacted in the texts of later tests."""
     monkeypatch.setattr(redact, "_learned", dict(redact._learned))
 
 
@@ -87,7 +87,7 @@ CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """The system's Chromium, started once in each process, which cannot control a second one."""
+    """The system's Chromium, started once in each process, because a process cannot control a second browser."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     if CHROMIUM is None:
         pytest.skip("needs Chromium: none of chromium, chromium-browser, google-chrome is on the path")

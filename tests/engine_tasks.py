@@ -54,7 +54,7 @@ def exercise(engine, folder):
     failed = exit_of(trainings["fails"])
     assert (failed.code, failed.reason) == (1, "exit status 1: no data")
     wait_until(lambda: processes(tasks["stopped"]))
-    time.sleep(0.3)  # Ray has its log later
+    time.sleep(0.3)  # Ray delivers its log later
     trainings["stopped"].stop()
     stopped = exit_of(trainings["stopped"])
     assert stopped.interrupted

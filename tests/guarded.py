@@ -64,9 +64,9 @@ def guarded_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, *, 
 
 
 def log_study(uri, *, running=(3.0,) * 8, whole=WHOLE, clock_s=0.0, backwards=False, **tags):
-    """Log whole trials and a running one with these values. Return the id of the running one.
+    """Log complete trials and a running trial with these values. Return the id of the running trial.
 
-    whole: number of whole trials. clock_s: difference of its clock. backwards: log its later steps first.
+    whole: number of complete trials. clock_s: offset of the running trial's clock. backwards: log its later steps first.
     """
     client = MlflowClient(uri)
     experiment = client.create_experiment("e")

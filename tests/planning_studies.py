@@ -84,7 +84,7 @@ def asks(design: Any, goal: Any = "exploitation", **fields: Any) -> Verdict:
 
 
 def only_study(study: Study, *verdicts: Verdict) -> StudySpec:
-    """The one study that follows; it can be read back and its trials can be drawn."""
+    """Return the only next study, after checking that it can be read back and that its trials can be drawn."""
     (spec,) = plan(study, verdicts, RULES).specs
     assert_ready_to_run(spec)
     return spec

@@ -25,6 +25,7 @@ It logs, by the names of `advisor.contract`:
 | `optimizer`, `optimizer.<name>`, `optimizer.optimizer<k>...` | class, and hyperparameters under the playbook's names; further optimizers and parameter groups if they differ (`advisor_pytorch.facts.optimizers`) |
 | `model`, `norm_layers`, `model_parameters` | class of the model; number of norm layers by class; number of trainable parameters |
 | `grad_clip_norm`, `grad_clip_value`, `micro_batches` | clipping thresholds; number of micro-batches per step, if more than one |
+| `skipped_steps` | number of steps that the gradient scaler skipped in all, if the optimizer is not fused |
 | `batch_norm`, `regularisers`, `compiled` | JSON of the batch-norm layers; JSON of dropout, weight decay, ... with their strengths; whether `torch.compile` is used |
 | `norm_order`, `precision` | where residual blocks normalise; JSON of dtypes; both from the autograd graph of the first loss (`advisor_pytorch.facts.residuals`) |
 | `schedule`, `averaging` | JSON of class and kind, from `scheduler` or discovered, as weight averaging is (`advisor_pytorch.facts.schedules`, `.discovery`) |

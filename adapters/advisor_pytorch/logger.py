@@ -458,6 +458,8 @@ class TuningLogger:
         tags |= {contract.TAG_STATUS: status, **stopped, **self._ranks.tags()}
         if contract.TAG_CHECKPOINTS not in self._user_tags:
             tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
+        if self._capture.skipped:
+            tags[contract.TAG_SKIPPED_STEPS] = str(self._capture.skipped)
         if exit_status.message:
             tags[contract.TAG_ERROR] = exit_status.message
         recorder.close(exit_status.mlflow_status, tags, self._close_timeout_s)

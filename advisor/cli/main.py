@@ -31,6 +31,7 @@ _COMMAND_SUMMARIES = {
     "history": "Show the rounds of studies and how often the advice was right.",
     "import": "Import results of other tools into MLflow.",
     "init": "Write the first study of a project.",
+    "ladder": "Predict the next model size from studies of smaller ones.",
     "mcp": "Answer agents over the Model Context Protocol.",
     "rules": "List the rules.",
     "run": "Train the trials of a study.",

@@ -82,6 +82,9 @@ TAG_GRAD_CLIP_VALUE = "advisor.grad_clip_value"
 TAG_CHECKPOINTS = "advisor.checkpoints"
 """JSON: {"policy": "best-3" | "best-3+last" | "last" | "all" | "all+last" | "none",
 "kept": [{"step", "value", "path"}], "chosen": step or null, "resumes": true if the training resumes from the last one}."""
+TAG_SKIPPED_STEPS = "advisor.skipped_steps"
+"""Number of steps that a gradient scaler skipped in the whole training, also after the last completed step. Absent if there are
+none, and if the optimizer is fused."""
 TAG_MICRO_BATCHES = "advisor.micro_batches"
 """Number of micro-batches whose gradients are accumulated for one optimizer step."""
 TAG_SCHEDULE = "advisor.schedule"

@@ -47,6 +47,8 @@ Signal = Literal[
     "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is one
     "examples_per_second",
     "clipped",  # share of updates whose gradient was clipped
+    "loss_scale",  # factor by which a gradient scaler multiplies the loss
+    "skipped_steps",  # number of steps that the scaler skipped just before this one
     "device_utilisation",  # share of time during which the device was computing
     "device_memory",  # peak number of bytes that tensors have used on the device so far
     "policy_reward",  # mean reward of the completions that a policy is trained on

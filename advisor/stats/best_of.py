@@ -34,11 +34,11 @@ def expected_gain(costs: FloatArray, more: int, margin: float = 0.0) -> tuple[fl
     return chance, float(best[alike:] @ gaps[alike:]) / chance if chance > 0 else 0.0
 
 
-def chance_of_none(total: int, drawn: int, marked: int) -> float:
-    """Return the probability that `drawn` of `total` items include none of the `marked` items (hypergeometric distribution)."""
-    if drawn > total - marked:
+def chance_of_none(total: int, drawn: int, targets: int) -> float:
+    """Return the probability that `drawn` of `total` items include none of the `targets` items (hypergeometric distribution)."""
+    if drawn > total - targets:
         return 0.0
-    return math.exp(_log_choose(total - marked, drawn) - _log_choose(total, drawn))
+    return math.exp(_log_choose(total - targets, drawn) - _log_choose(total, drawn))
 
 
 def _log_choose(n: int, k: int) -> float:

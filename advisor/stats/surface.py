@@ -67,8 +67,10 @@ def ends(
         side: Side = "low" if low >= high else "high"
         probability = max(low, high)
         if probability >= certainty:
-            without = np.delete(distances, axis, axis=0)
-            found.append(End(axis, side, probability, _relevance_p(y, without, np.delete(at, axis), columns[axis])))
+            other_distances = np.delete(distances, axis, axis=0)
+            found.append(
+                End(axis, side, probability, _relevance_p(y, other_distances, np.delete(at, axis), columns[axis]))
+            )
     return found
 
 

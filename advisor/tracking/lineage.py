@@ -166,5 +166,5 @@ def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) ->
         )
     part = select_runs(experiment, np.array([name == study for name in names], dtype=np.bool_))
     out = len(names) - len(part.runs)
-    warning = f"{out:,} {'run is' if out == 1 else 'runs are'} of other studies in this experiment, and no trials of this one."
+    warning = f"{out:,} {'run is' if out == 1 else 'runs are'} of other studies in this experiment, not of this study."
     return replace(part, warnings=(*part.warnings, warning))

@@ -209,8 +209,12 @@ def healthy_curves(
     points: tuple[int, ...] = (12, 25, 60, 200),
     trials: tuple[int, ...] = (1, 4, 12),
     schedule: str = "cosine",
+    epochs: int = 0,
 ) -> Make:
-    """Return a maker of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant."""
+    """Return a maker of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant.
+
+    epochs: number of epochs of a training, which is noted; 0: not noted.
+    """
 
     def make(random: Random) -> Made:
         count, n, m = int(random.choice(trials)), int(random.choice(points)), 400
@@ -228,7 +232,9 @@ def healthy_curves(
             curves["train/grad_norm"].append(np.exp(0.3 * noise(random, m, "white" if kind == "heavy" else kind)))
             decay = 0.5 * (1 + np.cos(np.pi * dense)) if schedule == "cosine" else np.ones(m)
             curves["train/learning_rate"].append(params[i]["learning_rate"] * decay)
-        return study(params, curves, space=SPACE, facts=FACTS | {"schedule": json.dumps({"kind": schedule})}), {}
+        facts = {"schedule": json.dumps({"kind": schedule})}
+        facts |= {"steps_per_epoch": str(STEPS / epochs)} if epochs else {}
+        return study(params, curves, space=SPACE, facts=FACTS | facts), {}
 
     return make
 

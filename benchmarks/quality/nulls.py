@@ -149,6 +149,20 @@ FAMILIES: tuple[NullFamily, ...] = (
         )
         for kind in ("white", "0.5", "0.8")
     ),
+    *(
+        NullFamily(
+            f"{shape} over {n} epochs, {kind} noise",
+            healthy_curves(kind, shape=shape, epochs=n),
+            _all("curve-staircase"),
+        )
+        for shape, n, kind in (
+            ("settles", 3, "white"),
+            ("falls", 8, "white"),
+            ("flat", 5, "heavy"),
+            ("flat", 8, "0.5"),
+            ("flat", 8, "0.8"),
+        )
+    ),
     NullFamily(
         "settles, trials apart", healthy_curves("white", points=(50,), trials=(2, 5, 20)), _all("curve-step-variance")
     ),

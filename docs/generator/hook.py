@@ -41,6 +41,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 "guard.md",
                 "autopsy.md",
                 "gate.md",
+                "ladder.md",
                 "agents.md",
                 "ci.md",
                 "own-rules.md",

@@ -39,6 +39,7 @@ EXAMPLES = (
     Example("curves", "no-regulariser-mlp", "curve-overfitting", "Trials that overfit"),
     Example("steps", "decay-ends-early", "decay-too-low", "A decay that ends too early"),
     Example("batch", "loader-slow", "input-bound", "Steps that wait for data"),
+    Example("optimizer", "adam-epsilon-large", "adam-epsilon", "An epsilon as large as the gradients"),
     Example("decision", "configurations-alike", "adopt", "Two settings that are as good", "Best trial for each value"),
 )
 

@@ -87,7 +87,7 @@ def history(uri: str) -> Callable[[Run, str], dict[int, float]]:
 
 @pytest.fixture
 def start() -> Callable[..., TuningLogger]:
-    """Log a small network in a store, with any further arguments."""
+    """Return a logger of a small network in a store; further arguments are the logger's settings."""
 
     def make(uri: str, **settings: object) -> TuningLogger:
         model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))

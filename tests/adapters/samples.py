@@ -63,7 +63,7 @@ class Seen:
 
 
 class RootMeanSquareNorm(nn.Module):
-    """Written out in elementary operations."""
+    """A normalisation layer that is written out in elementary operations."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ START = 1_600_000_000_000
 
 @pytest.fixture(scope="session")
 def start_server() -> Iterator[Callable[[str], str]]:
-    """Starts a real tracking server on a database and gives its address."""
+    """Start a real tracking server on a database and return its address."""
     if importlib.util.find_spec("flask") is None:
         pytest.skip("needs a tracking server: pip install mlflow")
     running = []
@@ -73,19 +73,19 @@ def tracking_server(start_server: Callable[[str], str], empty_store: Path, tmp_p
 
 @pytest.fixture
 def serve(tracking_server: Served) -> Callable[[str | Path], Served]:
-    """Puts a copy of a database behind a tracking server: the tests share one, since a start takes many seconds."""
+    """Put a copy of a database behind the tracking server that all tests share, because starting one takes many seconds."""
 
     def put(database: str | Path) -> Served:
         paths = [str(uri).removeprefix("sqlite:///") for uri in (database, tracking_server.database)]
         with closing(sqlite3.connect(paths[0])) as given, closing(sqlite3.connect(paths[1])) as behind:
-            given.backup(behind)  # as a transaction, which the server takes notice of
+            given.backup(behind)  # a transaction, so that the server notices the change
         return tracking_server
 
     return put
 
 
 def fill(tracking_uri: str) -> None:
-    """An experiment with everything that people log, right and wrong."""
+    """Log an experiment with everything that people log, right and wrong."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, RunTag
 
@@ -135,7 +135,7 @@ def odd_database(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) ->
 
 @contextmanager
 def a_postgres() -> Iterator[str]:
-    """A PostgreSQL server of its own with an empty database: its tracking URI."""
+    """Start a separate PostgreSQL server with an empty database; yield its tracking URI."""
     from fault_servers import Postgres
 
     if Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None:
@@ -155,7 +155,7 @@ def empty_postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def odd_postgres() -> Iterator[str]:
-    """What `odd_database` holds, in PostgreSQL."""
+    """The content of `odd_database` in PostgreSQL."""
     with a_postgres() as uri:
         fill(uri)
         yield uri
@@ -163,7 +163,7 @@ def odd_postgres() -> Iterator[str]:
 
 @contextmanager
 def a_mariadb() -> Iterator[str]:
-    """A MariaDB server of its own with an empty database: its tracking URI."""
+    """Start a separate MariaDB server with an empty database; yield its tracking URI."""
     from fault_servers import MariaDB
 
     if MariaDB.server() is None or importlib.util.find_spec("pymysql") is None:
@@ -183,7 +183,7 @@ def empty_mariadb() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def odd_mariadb() -> Iterator[str]:
-    """What `odd_database` holds, in MariaDB."""
+    """The content of `odd_database` in MariaDB."""
     with a_mariadb() as uri:
         fill(uri)
         yield uri

@@ -84,7 +84,7 @@ def test_windows_of_a_grid_leave_the_best_out():
     from loop import tables
 
     window = tables.TableTask("hpobench/phoneme", {"learning_rate_init": (6, 9)}, "rates too high")
-    assert tables.excludes_best(window)
+    assert tables.window_excludes_best(window)
     inside = {n: p.high if p.numeric else p.value for n, p in window.start.parameters.items()}
     assert window.judge(Setting(inside, tables.STEPS), 1)[0] > 0
     wide = window.start.with_parameter(

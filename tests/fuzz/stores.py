@@ -1,4 +1,4 @@
-"""Real MLflow stores with odd things in them, written row by row: MLflow itself would refuse much of this, other writers do not."""
+"""Real MLflow stores with unusual contents, written row by row: MLflow itself would refuse many of them, other writers do not."""
 
 from __future__ import annotations
 

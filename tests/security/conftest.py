@@ -1,4 +1,4 @@
-"""A page in Chromium that notes whatever is asked for, and whatever goes wrong."""
+"""A page in Chromium that records all requests and errors."""
 
 from __future__ import annotations
 

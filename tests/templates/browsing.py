@@ -1,4 +1,4 @@
-"""What tests of the page in a browser share."""
+"""Helpers for tests of the page in a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def place_of_best(page: Any) -> list[float]:
-    """Where the best trial's point lies in the first plot, scrolled into view: (left, top) in pixels."""
+    """Return the position of the best trial's point in the first plot, scrolled into view: (left, top) in pixels."""
     svg = page.locator("#plots .group").first.locator("svg[role=img]").first
     svg.scroll_into_view_if_needed()
     found: list[float] = svg.evaluate("""svg => {

@@ -24,7 +24,7 @@ def page_file(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
-    """Opens a file in a window of its own; gives the page and a list of everything that went wrong in it."""
+    """Open a file in a new window; return the page and a list of all errors in it."""
     contexts = []
 
     def opened(path: Path, **options: Any) -> tuple[Any, list[str]]:

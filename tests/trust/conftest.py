@@ -1,4 +1,4 @@
-"""What the tests of faults share: a store with a small study, and the command line."""
+"""Fixtures of the tests of faults: a store with a small study, and the command line."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def studied(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path
 
 @pytest.fixture
 def store(studied: Path, tmp_path: Path) -> Path:
-    """A copy of it of the test's own."""
+    """A separate copy of the store `studied` for each test."""
     (tmp_path / "store").mkdir()
     return Path(shutil.copy(studied, tmp_path / "store" / "mlflow.db"))
 
 
 @pytest.fixture
 def advisor(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Advisor:
-    """Runs the command line in a folder of the test's own: (exit status, standard output, standard error)."""
+    """Run the command line in the test's folder; return (exit status, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
         monkeypatch.delenv(name)
@@ -53,7 +53,7 @@ def advisor(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 
 @pytest.fixture
 def refused(advisor: Advisor) -> Refused:
-    """Runs what cannot be done: one clear line and status 2; gives the line."""
+    """Run a command that must fail with one clear line and status 2; return the line."""
 
     def run(*arguments: object) -> str:
         status, _, err = advisor(*arguments)
@@ -69,7 +69,7 @@ def refused(advisor: Advisor) -> Refused:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small disk of its own."""
+    """A separate small disk."""
     with small_disk(tmp_path / "disk", 8) as mounted:
         if not mounted:
             pytest.skip("needs the right to mount a small disk")

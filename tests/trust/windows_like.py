@@ -34,10 +34,10 @@ PACKAGES = "advisor advisor_rules advisor_logging advisor_pytorch advisor_lightn
 
 
 class Absent:
-    """Finds no module that Windows lacks."""
+    """A module finder that hides the modules that Windows lacks."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Raise ModuleNotFoundError for such a module."""
+        """Raise ModuleNotFoundError for a module that Windows lacks."""
         if name in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

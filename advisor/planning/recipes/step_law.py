@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 TOKENS_PER_PARAMETER = 20
-"""Default number of training tokens per parameter: 1.4 trillion tokens for 70 billion parameters (Hoffmann et al. 2022,
+"""Default number of training tokens per parameter. Chinchilla: 1.4 trillion tokens for 70 billion parameters (Hoffmann et al. 2022,
 arXiv:2203.15556)."""
 
 

@@ -64,14 +64,14 @@ def range_rows(report: ReportData) -> RangeRows | None:
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
     searched = "searched range" if declared else "range of the trials (none declared)"
-    marked = min(BEST_TRIALS, len(report.ranked))
+    marked_count = min(BEST_TRIALS, len(report.ranked))
     legend = [Key("k-old", searched), Key("k-new", "next range")]
     if any(same_domain(a, b) for _, a, b in rows):
         legend.append(Key("k-same", "unchanged"))
-    if marked:
+    if marked_count:
         legend.append(Key("k-top", "best trial"))
-    if marked > 1:
-        legend.append(Key("k-tick", spelled(marked - 1, "next best trial", "next best trials")))
+    if marked_count > 1:
+        legend.append(Key("k-tick", spelled(marked_count - 1, "next best trial", "next best trials")))
     drawn = tuple(RangeRow(n, _change_text(a, b), _draw_bars(report, n, a, b)) for n, a, b in rows)
     return RangeRows(drawn, caption, tuple(legend), notes)
 

@@ -177,8 +177,8 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
     low, high = min(lengths), max(lengths)
     length = f"{low:.4g}" if high - low < 0.05 * high else f"{low:.4g} to {high:.4g}"
     yield (
-        f"Logged by epoch, and put where the epochs ended among the steps of {reference}, about {length} steps an epoch as "
-        f"their times tell: {names}."
+        f"Logged by epoch, and placed at the steps of {reference} at which the epochs ended, about {length} steps an epoch by "
+        f"their times: {names}."
     )
 
 

@@ -58,7 +58,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     warnings = []
     if stepless:
         names = ", ".join(sorted(stepless)[:_MAX_NAMES])
-        warnings.append(f"Logged without usable steps, so the order of logging stands for them: {names}.")
+        warnings.append(f"Logged without usable steps, so the order of logging replaces the steps: {names}.")
     if repeated:
         names = listed(repeated, _MAX_NAMES)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")

@@ -105,8 +105,8 @@ def _add_none(
     """Add the value "None" where a trial logged it for a parameter whose other values are choices too."""
     unset = {}
     for name in names:
-        without = [i for i, params in enumerate(parsed) if name not in params]
-        if rows := [i for i in without if raw[i].get(name, "").strip().lower() in _NONE]:
+        trials_without = [i for i, params in enumerate(parsed) if name not in params]
+        if rows := [i for i in trials_without if raw[i].get(name, "").strip().lower() in _NONE]:
             unset[name] = rows
     found = [name for name, rows in unset.items() if name in always or _has_none(name, rows, parsed, names)]
     for name in found:
@@ -124,17 +124,17 @@ def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Val
     distinct = set(values)
     if not any(isinstance(v, str | bool) for v in values) and len(distinct) > 1 and 2 * len(distinct) > len(values):
         return False
-    without = set(unset)
+    trials_without = set(unset)
     having = {i for i, p in enumerate(parsed) if name in p}
-    if min(len(without), len(having)) < 2:
+    if min(len(trials_without), len(having)) < 2:
         return True
     for switch in names:
-        column = {i: parsed[i][switch] for i in without | having if switch in parsed[i]}
-        if switch == name or len(column) < len(without | having):
+        column = {i: parsed[i][switch] for i in trials_without | having if switch in parsed[i]}
+        if switch == name or len(column) < len(trials_without | having):
             continue
-        if not {column[i] for i in without} & {column[i] for i in having} and 2 * len(set(column.values())) <= len(
-            column
-        ):
+        if not {column[i] for i in trials_without} & {column[i] for i in having} and 2 * len(
+            set(column.values())
+        ) <= len(column):
             return False
     return True
 

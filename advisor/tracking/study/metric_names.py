@@ -147,6 +147,11 @@ def _is_throughput(name: str) -> bool:
     return bool(parts & {"examples", "samples", "images"}) and bool(parts & {"s", "sec", "second"})
 
 
+def _is_loss_scale(name: str) -> bool:
+    parts = set(words(name))
+    return {"loss", "scale"} <= parts and len(parts) <= 4
+
+
 _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
     ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
@@ -154,6 +159,8 @@ _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("data_wait", contract.DATA_WAIT, _is_data_wait),
     ("examples_per_second", contract.EXAMPLES_PER_SECOND, _is_throughput),
     ("clipped", contract.CLIPPED, lambda name: name == contract.CLIPPED),
+    ("loss_scale", contract.LOSS_SCALE, _is_loss_scale),
+    ("skipped_steps", contract.SKIPPED_STEPS, lambda name: name == contract.SKIPPED_STEPS),
     ("compute_time", contract.COMPUTE_TIME, lambda name: name == contract.COMPUTE_TIME),
     ("device_utilisation", contract.DEVICE_UTILISATION, lambda name: name == contract.DEVICE_UTILISATION),
     ("device_memory", contract.DEVICE_MEMORY_PEAK, lambda name: name == contract.DEVICE_MEMORY_PEAK),

@@ -123,7 +123,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
         )
     reason = "inferred from the metrics' names"
     if metric_direction.split_of(metric) is None:
-        reason += "; no name says that it is of validation data"
+        reason += "; no name shows that a metric is computed on validation data"
     return metric, None, reason
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from advisor.model.spec import Parameter
+from recordings.lm_causes import language_studies
 from recordings.recorded_study import (
     ADAM,
     CNN,
@@ -66,7 +67,7 @@ def studies() -> list[RecordedStudy]:
     """Return all studies to record, each with negative labels for the facts that it leaves unchanged."""
     listed = [
         *_healthy_studies(), *space_studies(), *_curve_studies(), *_stability_studies(), *_length_studies(), *_batch_studies(),
-        *_pipeline_studies(), *decision_studies(),
+        *_pipeline_studies(), *decision_studies(), *language_studies(),
     ]
     return [replace(study, labels=(*study.labels, *_labels_of_unchanged_facts(study))) for study in listed]
 

@@ -20,6 +20,7 @@ LETTERS = 64
 def split(training: Training) -> tuple[TensorDataset, TensorDataset]:
     """Return training and validation sets."""
     x, y = _examples(training.task)
+    x = x * training.input_scale if x.is_floating_point() else x
     if training.wrong_labels:
         chance = torch.Generator().manual_seed(3)
         wrong = torch.rand(y.shape, generator=chance) < training.wrong_labels
@@ -42,7 +43,7 @@ def _examples(task: str) -> tuple[torch.Tensor, torch.Tensor]:
     if task.startswith("digits"):
         images, labels = load_digits(return_X_y=True)
         return torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
-    letters = _help_text() if task == "text" else _synthetic_text()
+    letters = _synthetic_text() if task == "walk" else _help_text()
     windows = letters.unfold(0, CONTEXT + 1, CONTEXT // 2)
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
@@ -67,7 +68,7 @@ def _synthetic_text() -> torch.Tensor:
 
 def classes(task: str) -> int:
     """Return the number of classes or letters."""
-    return {"text": LETTERS, "walk": 16}.get(task, 10)
+    return {"text": LETTERS, "ngrams": LETTERS, "walk": 16}.get(task, 10)
 
 
 def build(training: Training) -> nn.Module:
@@ -80,7 +81,7 @@ def build(training: Training) -> nn.Module:
         blocks = [ResidualBlock(training.width, post=training.norm == "post") for _ in range(training.depth)]
         last = nn.Identity() if training.norm == "post" else nn.LayerNorm(training.width)
         return nn.Sequential(nn.Linear(64, training.width), *blocks, last, nn.Linear(training.width, 10))
-    return Transformer(training)
+    return NGrams(training.depth) if training.task == "ngrams" else Transformer(training)
 
 
 def _mlp(training: Training) -> nn.Module:
@@ -121,6 +122,30 @@ class ResidualBlock(nn.Module):
         """Input and output have the shape (batch, width)."""
         y: torch.Tensor = self.norm(x + self.branch(x)) if self.post else x + self.branch(self.norm(x))
         return y
+
+
+class NGrams(nn.Module):
+    """Weights of the next letter for each sequence of 1 to `depth` letters before it, by hash."""
+
+    BUCKETS = 8192
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        tables = [nn.Embedding(self.BUCKETS, LETTERS) for _ in range(depth)]
+        for table in tables:
+            nn.init.zeros_(table.weight)
+        self.weights = nn.ModuleList(tables)
+
+    def forward(self, letters: torch.Tensor) -> torch.Tensor:
+        """Scores of the next letter, shape (batch, letters, place), for letters of shape (batch, place)."""
+        code, before = letters, letters
+        scores = self.weights[0](code)
+        for table in list(self.weights)[1:]:
+            before = nn.functional.pad(before, (1, -1))
+            code = (code * 31 + before + 1) % 1_000_003
+            scores = scores + table(code % self.BUCKETS)
+        result: torch.Tensor = scores.transpose(1, 2)
+        return result
 
 
 class Transformer(nn.Module):

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Task = Literal["digits-mlp", "digits-cnn", "digits-residual", "text", "walk"]
-Schedule = Literal["constant", "linear", "cosine", "plateau", "early-cosine", "late-jump"]
+Task = Literal["digits-mlp", "digits-cnn", "digits-residual", "text", "walk", "ngrams"]
+Schedule = Literal["constant", "linear", "cosine", "plateau", "early-cosine", "late-jump", "epoch-steps"]
 
 
 @dataclass(frozen=True)
 class Training:
     task: Task = "digits-mlp"
     """Handwritten digits with a perceptron, a residual perceptron or a small convolutional network; next character of a text, or of
-    a synthetic language, with a small transformer."""
+    a synthetic language, with a small transformer; next character of a text with weights for each sequence of up to `depth`
+    characters."""
     # Hyperparameters that a study may vary.
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
     beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
     weight_decay: float = 1e-4
     dropout: float = 0.1
     label_smoothing: float = 0.0
@@ -28,6 +31,8 @@ class Training:
     max_train_steps: int = 400
     schedule: Schedule = "cosine"
     warmup_steps: int = 20
+    final_rate: float = 0.0
+    """Learning rate at the end of a cosine or linear decay, as a share of its peak."""
     grad_clip_norm: float | None = None
     micro_batches: int = 1
     norm: Literal["pre", "post", "batch", "layer", "none"] = "layer"
@@ -59,6 +64,14 @@ class Training:
     outliers: float = 0.0
     """Share of batches whose inputs are multiplied by `outlier_scale`."""
     outlier_scale: float = 10.0
+    float16: bool = False
+    """Compute in float16 under autocast, with a gradient scaler."""
+    growth_interval: int = 2000
+    """Number of steps without overflow after which the scaler doubles the loss scale."""
+    loss_factor: float = 1.0
+    """Factor of the loss: with the number of examples of a batch, the loss is their sum."""
+    input_scale: float = 1.0
+    """Factor of all inputs, as if they were not normalised."""
     keep: Literal["best", "last", "none"] = "best"
     seed: int | None = None
     """None: a different seed for each trial."""

@@ -79,16 +79,20 @@ def _training_loop(
     loss_of = nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
     evaluations = _evaluation_steps(training)
     batches = _endless_batches(log, loader)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=training.growth_interval, enabled=training.float16)
     for step in range(1, training.max_train_steps + 1):
         losses = []
         for _ in range(training.micro_batches):
             x, y = _corrupt_batch(next(batches), training, step)
-            loss = loss_of(model(x), y)
-            (loss / training.micro_batches).backward()
+            with torch.autocast("cpu", torch.float16, enabled=training.float16):
+                loss = training.loss_factor * loss_of(model(x), y)
+            scaler.scale(loss / training.micro_batches).backward()
             losses.append(loss)
         if training.grad_clip_norm is not None:
+            scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip_norm)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         optimizer.zero_grad()
         log.step(torch.stack([loss.detach() for loss in losses]).mean())
         if step in evaluations:
@@ -145,8 +149,13 @@ def _corrupt_batch(batch: tuple[torch.Tensor, ...], training: Training, step: in
 
 def optimizer_of(model: nn.Module, training: Training) -> torch.optim.Optimizer:
     if training.optimizer == "adam":
-        betas = (training.beta1, 0.999)
-        return torch.optim.AdamW(model.parameters(), training.learning_rate, betas, weight_decay=training.weight_decay)
+        return torch.optim.AdamW(
+            model.parameters(),
+            training.learning_rate,
+            (training.beta1, training.beta2),
+            eps=training.epsilon,
+            weight_decay=training.weight_decay,
+        )
     return torch.optim.SGD(
         model.parameters(), training.learning_rate, momentum=training.momentum, weight_decay=training.weight_decay
     )
@@ -168,12 +177,15 @@ def rate_factor(training: Training, step: int) -> float:
         return (step + 1) / warmup
     if training.schedule == "constant":
         return 1.0
+    if training.schedule == "epoch-steps":
+        return float(0.4 ** (step // (training.n_train // training.batch_size)))
     if training.schedule == "late-jump":
         return JUMP if step > 0.6 * total else 1.0
     if training.schedule == "linear":
-        return max(1 - (step - warmup) / (total - warmup), 0.0)
+        return training.final_rate + (1 - training.final_rate) * max(1 - (step - warmup) / (total - warmup), 0.0)
     length = 0.2 * total if training.schedule == "early-cosine" else total
-    return max(0.5 * (1 + math.cos(math.pi * min((step - warmup) / (length - warmup), 1.0))), 0.005)
+    cosine = 0.5 * (1 + math.cos(math.pi * min((step - warmup) / (length - warmup), 1.0)))
+    return max(training.final_rate + (1 - training.final_rate) * cosine, 0.005)
 
 
 def _evaluation_steps(training: Training) -> set[int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from worlds.world import Made, Outcome, Random, Situation, Store
+from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
-def _short_then_long(random: Random) -> Made:
+def _short_then_long(random: Random) -> SimulatedStudy:
     """The learning rate hardly matters; longer trials are better, and their rates were drawn from another range."""
     store, short = Store("lengths"), int(random.choice([5, 10, 20]))
     stated = str(random.choice(["epochs", "max_steps", ""]))
@@ -19,7 +19,7 @@ def _short_then_long(random: Random) -> Made:
             loss = 0.3 + 2 * np.exp(-at / (2 * short)) + 0.01 * random.standard_normal(length)
             params = {"lr": rate, "weight_decay": 10 ** random.uniform(-6, -2)}
             store.log(params | ({stated: length} if stated else {}), {"val_loss": (at, loss), "train_loss": (at, loss)})
-    return Made(store.experiment(), {"objective": "val_loss", "direction": "minimize"})
+    return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize"})
 
 
 def _length_counts(outcome: Outcome) -> bool:

@@ -110,7 +110,7 @@ class InputBound(Rule):
                             "share of the time spent waiting",
                             say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
                         ),
-                        ("share of it in the longest tenth of the waits", Percent(middle.bursts)),
+                        ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
                         (
                             "limit",
                             say(

@@ -1,4 +1,4 @@
-"""The score of guessing and a test if trials are better. The score is a known chance level or follows from the first evaluation."""
+"""The chance level and a test of whether trials are better. It is a known level, or else the first evaluation of a trial."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MIN_INTERVAL = 10
 """Minimum interval of evaluations, in steps, at which an evaluation at step 0 was made before training. With shorter intervals,
 step 0 may be the first epoch."""
 _MAX_LOSS_RATIO = 1.5
-"""Maximum ratio of a falling loss to the loss of guessing. A larger ratio shows that the loss is a sum or has another unit. Our
-choice."""
+"""Maximum ratio of a falling loss to the loss of random guessing. A larger ratio shows that the loss is a sum or has another unit.
+Our choice."""
 _MIN_REPETITIONS = 3
-"""Minimum ratio of the number of evaluations to the number of their distinct values, if these are shares of single classes. Our
+"""Minimum number of evaluations per distinct value for the values to count as shares of single classes. Our
 choice."""
 _MIN_EQUAL_SHARE = 0.8
 """Minimum share of the evaluations that are equal in a constant curve."""
@@ -41,7 +41,7 @@ MATERIAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class ChanceLevel:
     """The score of a model that learned nothing, as a cost."""
 
     cost: float
@@ -50,9 +50,9 @@ class Guess:
     error: float
     """Standard error of the cost of guessing."""
     words: Message
-    """Phrase for the guess, for use after "better than"."""
+    """Phrase for the chance level, for use after "better than"."""
     known: bool = True
-    """False if the guess is the first evaluation of a trial instead of a known chance level."""
+    """False if the level is the first evaluation of a trial instead of a known chance level."""
     right: float = math.nan
     """Share of right answers from guessing, in the metric's unit; NaN if the metric does not count answers."""
 
@@ -62,7 +62,7 @@ class Skill:
     """Gain of a trial's best level over guessing."""
 
     trial: Trial
-    guess: Guess
+    level: ChanceLevel
     best: float
     """Cost of the trial's best level, a median over a tenth of its evaluations; its best value if evaluations are few."""
     error: float
@@ -75,17 +75,17 @@ class Skill:
     @property
     def share(self) -> float:
         """Gain over guessing as a share of the scale."""
-        return (self.guess.cost - self.best) / self.scale
+        return (self.level.cost - self.best) / self.scale
 
     @property
     def knows_perfect(self) -> bool:
         """True if the scale ends at a perfect score."""
-        return math.isfinite(self.guess.perfect)
+        return math.isfinite(self.level.perfect)
 
     @property
     def counts_answers(self) -> bool:
         """True if the metric is a share of right answers with a known chance level."""
-        return math.isfinite(self.guess.right)
+        return math.isfinite(self.level.right)
 
     def above(self, material: float, alpha: float) -> bool:
         """Return True if the gain significantly exceeds `material` times the scale, or the share that guessing gets right if lower.
@@ -94,8 +94,8 @@ class Skill:
         """
         minimum = material * self.scale if self.knows_perfect else 0.0
         if self.counts_answers:
-            minimum = min(minimum, self.guess.right)
-        gain = self.guess.cost - self.best
+            minimum = min(minimum, self.level.right)
+        gain = self.level.cost - self.best
         return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
     def chance_below(self, share: float) -> float:
@@ -107,39 +107,39 @@ class Skill:
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
     """Return the skill of each trial that can be compared with guessing; of all trials if a chance level is known."""
-    known_guess, observed_guess = (
-        _known_guess(study),
-        _constant_guess(study, trials) or _one_answer_guess(study, trials),
+    known_level, observed_level = (
+        _known_level(study),
+        _constant_level(study, trials) or _one_answer_level(study, trials),
     )
-    if known_guess is None:
-        known_guess = observed_guess
-    elif observed_guess is not None and observed_guess.cost < known_guess.cost:
+    if known_level is None:
+        known_level = observed_level
+    elif observed_level is not None and observed_level.cost < known_level.cost:
         # The chance level assumes classes of equal size, but one class is more frequent.
-        known_guess = replace(observed_guess, error=known_guess.error, right=known_guess.right)
+        known_level = replace(observed_level, error=known_level.error, right=known_level.right)
     start = _usual_start(study, trials)
-    guesses = [(trial, known_guess or _first_evaluation(study, trial, start)) for trial in trials]
-    return [_skill(study, trial, guess) for trial, guess in guesses if guess is not None]
+    levels = [(trial, known_level or _first_evaluation(study, trial, start)) for trial in trials]
+    return [_skill(study, trial, level) for trial, level in levels if level is not None]
 
 
-def _skill(study: Study, trial: Trial, guess: Guess) -> Skill:
-    values = study.cost_curve(trial).finite.values[0 if guess.known else 1 :]
-    rise = rise_over_lowest(values, guess.cost, guess.error)
+def _skill(study: Study, trial: Trial, level: ChanceLevel) -> Skill:
+    values = study.cost_curve(trial).finite.values[0 if level.known else 1 :]
+    rise = rise_over_lowest(values, level.cost, level.error)
     results = study.costs[study.feasible]
-    fallback_scale = max(abs(guess.cost), float(np.ptp(results)), 1e-300)
-    scale = max(guess.cost - guess.perfect, 1e-300) if math.isfinite(guess.perfect) else fallback_scale
+    fallback_scale = max(abs(level.cost), float(np.ptp(results)), 1e-300)
+    scale = max(level.cost - level.perfect, 1e-300) if math.isfinite(level.perfect) else fallback_scale
     if rise is not None:
-        return Skill(trial, guess, rise.best_level, rise.error, rise.p, scale)
+        return Skill(trial, level, rise.best_level, rise.error, rise.p, scale)
     best = float(values.min())
-    gain = guess.cost - best
-    chance = float(stats.norm.sf(gain / guess.error)) if guess.error > 0 else float(gain <= 0)
-    return Skill(trial, guess, best, guess.error, min(1.0, len(values) * chance), scale)
+    gain = level.cost - best
+    chance = float(stats.norm.sf(gain / level.error)) if level.error > 0 else float(gain <= 0)
+    return Skill(trial, level, best, level.error, min(1.0, len(values) * chance), scale)
 
 
 # --- known levels of chance ------------------------------------------------------------------------------------------------------
 
 
-def _known_guess(study: Study) -> Guess | None:
-    """Return the guess from a chance level, a number of classes or class sizes that trials logged, or from the metric's name."""
+def _known_level(study: Study) -> ChanceLevel | None:
+    """Return the chance level from the level, number of classes or class sizes that trials logged, or from the metric's name."""
     facts: dict[str, str] = {}
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
@@ -151,8 +151,8 @@ def _known_guess(study: Study) -> Guess | None:
         by_name = None
     if math.isfinite(score) and (by_name is None or _cost(study, score) <= _cost(study, by_name[0])):
         perfect = by_name[1] if by_name else _perfect(study, score)
-        return _guess(study, score, perfect, examples)
-    return _guess(study, *by_name, examples) if by_name else None
+        return _level_of(study, score, perfect, examples)
+    return _level_of(study, *by_name, examples) if by_name else None
 
 
 def _class_shares(facts: Mapping[str, str]) -> FloatArray:
@@ -195,8 +195,8 @@ def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float
     return (entropy, 0.0) if words & _ENTROPY_WORDS else None
 
 
-def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess:
-    """Return a guess with the sampling error of its score over the examples, which is almost zero for a loss."""
+def _level_of(study: Study, value: float, perfect: float, examples: float) -> ChanceLevel:
+    """Return a chance level with its sampling error over the examples, which is almost zero for a loss."""
     unit = unit_of_shares(study)
     share, words = value / unit, set(words_of(study.spec.objective.metric))
     counts_answers = perfect in (1.0, 100.0) or (bool(words & _ERROR_WORDS) and not words & _REGRESSION_WORDS)
@@ -205,10 +205,10 @@ def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess
     )
     right = abs(value - (0.0 if perfect else unit)) if counts_answers else math.nan
     phrase = say("guessing, which scores {value}", value=Objective(value))
-    return Guess(_cost(study, value), _cost(study, perfect), error, phrase, right=right)
+    return ChanceLevel(_cost(study, value), _cost(study, perfect), error, phrase, right=right)
 
 
-def _constant_guess(study: Study, trials: Sequence[Trial]) -> Guess | None:
+def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
     """Return the best share at which two or more trials are constant after their first evaluation, because they give only one
     answer.
 
@@ -229,10 +229,10 @@ def _constant_guess(study: Study, trials: Sequence[Trial]) -> Guess | None:
         return None
     value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
     phrase = say("{value}, at which {n} trials are constant", value=Objective(value), n=len(costs))
-    return Guess(min(costs), _cost(study, perfect), 0.0, phrase)
+    return ChanceLevel(min(costs), _cost(study, perfect), 0.0, phrase)
 
 
-def _one_answer_guess(study: Study, trials: Sequence[Trial]) -> Guess | None:
+def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
     """Return the best score of the trials if each evaluation scores the share of one class, because they give only one answer.
 
     Such scores take few values, which are shares of classes and sum to at most 1. In addition, the training loss must not end below
@@ -255,7 +255,7 @@ def _one_answer_guess(study: Study, trials: Sequence[Trial]) -> Guess | None:
         return None
     best_value = Objective(study.objective_value(best))
     phrase = say("one answer for all examples, which scores {value} at best", value=best_value)
-    return Guess(best, _cost(study, 0.0 if study.minimize else 1.0), 0.0, phrase, right=max(counts))
+    return ChanceLevel(best, _cost(study, 0.0 if study.minimize else 1.0), 0.0, phrase, right=max(counts))
 
 
 def _beats_one_answer(study: Study, trial: Trial, share: float) -> bool:
@@ -279,8 +279,8 @@ def _constant_value(curve: Curve) -> float:
 # --- the first evaluation if no level is known ------------------------------------------------------------------------------------
 
 
-def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, float]) -> Guess | None:
-    """Return the trial's first evaluation, or the usual first evaluation if better, as the guess.
+def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, float]) -> ChanceLevel | None:
+    """Return the trial's first evaluation, or the usual first evaluation if better, as the chance level.
 
     Return None if the trial may have learned before its first evaluation.
     """
@@ -292,11 +292,11 @@ def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, floa
     cost, error = min(own, usual_range)
     perfect = _cost(study, _perfect(study, study.objective_value(cost)))
     phrase = say("its first evaluation, which is {value}", value=Objective(study.objective_value(cost)))
-    guess = Guess(cost, perfect, error, phrase, known=False)
+    level = ChanceLevel(cost, perfect, error, phrase, known=False)
     before_training = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _MIN_INTERVAL
-    if before_training or _skill(study, trial, guess).above(MATERIAL, 0.05):
-        return guess
-    return guess if training(study, trial) is not None and not learned(study, trial) else None
+    if before_training or _skill(study, trial, level).above(MATERIAL, 0.05):
+        return level
+    return level if training(study, trial) is not None and not learned(study, trial) else None
 
 
 def _usual_start(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:

@@ -64,7 +64,7 @@ def _pair(study: Study, short: Trial, long: Trial, ratio: float) -> Doubling:
 def p_value(study: Study, pairs: list[Doubling]) -> float:
     """Return the one-sided p-value of the hypothesis that longer training gains nothing.
 
-    It is from a paired t-test, or for one pair from the noise of results.
+    A paired t-test is used or, for one pair, the noise of results.
     """
     gains = np.array([p.gain for p in pairs])
     sd = noise.of_seeds(study)[0] or noise.of_steps(study)

@@ -1,4 +1,4 @@
-"""A test if overfitting grows with the learning rate and with the fit of the training data, so that a low rate regularises."""
+"""Tests whether overfitting grows with the learning rate and with the fit of the training data, so that a low rate regularises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test if a period of an evenly spaced noisy series stands out from the noise spectrum."""
+"""Tests whether a period of an evenly spaced noisy series stands out from the noise spectrum."""
 
 from __future__ import annotations
 

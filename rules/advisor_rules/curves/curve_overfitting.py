@@ -34,7 +34,7 @@ class CurveOverfitting(Rule):
     ## What it looks at
     The validation curve of every feasible trial. The rule tests if the level at its end (the median of the last tenth) lies above
     the lowest level before. The lowest of many noisy levels is low by chance, so the p-value is multiplied by the number of levels.
-    The noise is estimated from the curve itself, also over windows of a tenth of it, so that slow drift does not count as a rise. A
+    The noise is estimated from the curve itself, over single points and over tenths of its length, so that drift is no rise. A
     training metric (the objective on training data, or a loss) must fall over the same steps, and none may rise, because a trial
     whose training gets worse too is unstable. The best trial of each scientific setting is tested first. If the objective is not a
     loss, the validation loss is tested second, because it often rises although the accuracy does not fall.

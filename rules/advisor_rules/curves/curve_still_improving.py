@@ -212,7 +212,7 @@ class CurveStillImproving(Rule):
                 ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
                 ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
                 ("forecast for as many steps again, 90 % interval", forecast),
-                ("the same as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
+                ("this forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
                 ("limit of the p-value", self.false_alarms),
                 ("minimum forecast", Percent(self.material, 1)),
             )

@@ -138,7 +138,7 @@ class CurveWorseThanChance(Rule):
         return self.answers if skill.counts_answers else self.material
 
     def _report(self, study: Study, top: Skill, judged_count: int, alpha: float) -> Finding:
-        metric, guessed = study.spec.objective.metric, study.objective_value(top.guess.cost)
+        metric, guessed = study.spec.objective.metric, study.objective_value(top.level.cost)
         small_gain, unstable = top.above(0.0, alpha), _unstable(study, top.trial)
         changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=small_gain)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
@@ -160,7 +160,7 @@ class CurveWorseThanChance(Rule):
                     metrics=(metric,),
                     caption=say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed)),
                     trials=tuple(t.id for t in study.ranked()[:5]),
-                    lines=(Line(value=guessed, label="guessing" if top.guess.known else "first evaluation"),),
+                    lines=(Line(value=guessed, label="guessing" if top.level.known else "first evaluation"),),
                 ),
                 self._figures(study, top, judged_count, alpha),
             ),
@@ -168,7 +168,7 @@ class CurveWorseThanChance(Rule):
         )
 
     def _figures(self, study: Study, top: Skill, judged_count: int, alpha: float) -> FigureEvidence:
-        best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.guess.cost))
+        best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.level.cost))
         gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required(top)))
         return FigureEvidence(
             rows=(
@@ -200,7 +200,7 @@ def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> M
         "{trials} {much} than {guessing}. The best level of {metric}{smoothed} is {best}{where}{way}.{training}{unstable}",
         trials=f"No trial{inside} is" if judged_count > 1 else say("The only trial, {trial}, is not", trial=trial),
         much="much better" if top.share > 0 else "better",
-        guessing=top.guess.words,
+        guessing=top.level.words,
         metric=metric,
         smoothed=", smoothed," if top.best > study.cost_curve(top.trial).finite.values.min() else "",
         best=Objective(study.objective_value(top.best)),

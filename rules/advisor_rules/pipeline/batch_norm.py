@@ -45,7 +45,9 @@ class BatchNorm(Rule):
     goal: ClassVar[Goal] = "pipeline"
 
     few: Count = 16
-    """Minimum number of examples for reliable statistics. In published image classification, errors rise below 16 per device."""
+    """Minimum number of examples for reliable statistics. In published image classification, errors rise with fewer than 16
+    examples per device.
+    """
     very_few: Count = 8
     """Minimum number of examples without serious harm. With fewer, published errors rise by more than one percentage point."""
     many: Count = 256

@@ -96,7 +96,7 @@ class ParamsIgnored(Rule):
             )
         if not curves.twins and not curves.seeds_shared:
             raise MissingData(
-                "every trial has a seed of its own, which hides the effect of its setting; write `seeds: 2` into the study file, "
+                "every trial has a different seed, which hides the effect of its setting; write `seeds: 2` into the study file, "
                 "so that trials share seeds",
                 needs="design",
             )
@@ -183,7 +183,7 @@ class ParamsIgnored(Rule):
                         ("groups of identical curves", len(twins)),
                         ("settings in the most significant group", surest.settings),
                         ("changes of value in its curves", surest.moves),
-                        ("probability that they agree by chance", chance),
+                        ("probability that the curves agree by chance", chance),
                     )
                 ),
             ),

@@ -13,7 +13,7 @@ from advisor.model.space import FloatArray, IntArray, Value, counts_training
 from advisor.model.study import Study, Trial
 
 MAX_VALUES = 6
-"""Maximum number of values that a study compares. A number with more values is tuned, not compared. Our choice."""
+"""Maximum number of distinct values of a hyperparameter that a study compares; with more, it is tuned. Our choice."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ PERMUTATIONS = 999
 _MAX_STEPS = 10
 """Maximum number of thresholds per axis and side, evenly spaced among the positions of its trials."""
 _MAX_AXES = 12
-"""Maximum number of axes whose pairs are examined; the work grows with its square."""
+"""Maximum number of axes whose pairs are examined; the work grows with the square of this number."""
 _SIDES: tuple[Side, ...] = ("low", "high")
 
 
@@ -30,12 +30,12 @@ class Corner:
     inside: BoolArray
     """Mask of the trials in the corner, shape (n,)."""
     score: float
-    """Log-likelihood ratio of the corner, from `gained`."""
+    """Log-likelihood ratio of the corner; see `likelihood_ratio`."""
     p: float
     """p-value of the score, corrected for all pairs, sides and thresholds."""
 
 
-def gained(inside: BoolArray, failed: BoolArray) -> float:
+def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
     """Return the log-likelihood ratio of a region with its own failure rate; 0 if its rate equals that of the rest."""
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
@@ -107,8 +107,8 @@ def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
 
 
 def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
-    """Return `gained` for each region (r, n) and each row of labels (k, n), shape (r, k); 0 if fewer than half of its trials
-    failed.
+    """Return `likelihood_ratio` for each region (r, n) and each row of labels (k, n), shape (r, k); 0 if fewer than half of its
+    trials failed.
     """
     total = inside.sum(1, keepdims=True).astype(float)
     bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)

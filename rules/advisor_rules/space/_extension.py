@@ -20,7 +20,7 @@ MIN_POOR = 3
 """Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our choice."""
 
 
-class Moved(NamedTuple):
+class MovedRange(NamedTuple):
     """A new range and the reason for it."""
 
     low: float
@@ -28,7 +28,9 @@ class Moved(NamedTuple):
     why: str
 
 
-def moved(study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response) -> Moved | None:
+def move_end(
+    study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response
+) -> MovedRange | None:
     """Return the range with one end extended; None if there is no room beyond the end."""
     domain = study.spec.parameters[name]
     step = response.step_low if side == "low" else response.step_high
@@ -47,9 +49,9 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     why = f"The best values lie at the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
     inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
-        return Moved(low, high, why)
+        return MovedRange(low, high, why)
     why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse and are left out"
-    return Moved(inner, high, why) if side == "high" else Moved(low, inner, why)
+    return MovedRange(inner, high, why) if side == "high" else MovedRange(low, inner, why)
 
 
 def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:

@@ -1,4 +1,6 @@
-"""Advice about failures that no region of the search space explains. It counts settings: repeats of one are no further evidence."""
+"""Advice about failures that no region of the search space explains. It counts settings: repeats of a setting are no further
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from advisor.model.study import Study
 
 
 def advice(study: Study) -> str:
-    """Return advice if a hyperparameter separates the failed settings from the others, too few for a test; else an empty text."""
+    """Return advice if a hyperparameter separates the few failed settings, too few for a test, from the others; else ""."""
     tried = settings.of_all_lengths(study)
     apart = _separating(tried)
     rate = next((name for name, side in apart.items() if side == "high" and is_learning_rate(name)), None)
@@ -21,7 +23,7 @@ def advice(study: Study) -> str:
 
 
 def where(study: Study) -> str:
-    """Return the end of a sentence about failed trials: whether they are repeats of a single setting; empty if they are not."""
+    """Return the end of a sentence about failed trials that are repeats of a single setting; empty if they are not."""
     failed = failures.failures(study).any
     same = [group for group in settings.of_all_lengths(study).trials if any(failed[t.index] for t in group)]
     return ", all of them repeats of one setting" if len(same) == 1 and failed.sum() > 1 else ""

@@ -48,7 +48,7 @@ class Cut:
     action: Message
     changes: tuple[Change, ...]
     p: float
-    """p-value: probability of such a clear region by chance."""
+    """p-value: probability of a region at least this clear by chance."""
     side: Side | None = None
     evidence: tuple[AxisEvidence, ...] = ()
 
@@ -65,7 +65,7 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
     false_alarms = tried.level(false_alarms)
     single = _thresholds(tried, false_alarms)
     one = _cut_off(study, single) if single else _band(study, tried)
-    joint = _joint(study, tried, max((_gained(tried, *found) for found in single), default=0.0), false_alarms)
+    joint = _joint(study, tried, max((_threshold_ratio(tried, *found) for found in single), default=0.0), false_alarms)
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
@@ -155,9 +155,9 @@ def _band(study: Study, tried: settings.Settings) -> Cut | None:
     return Cut(name, which, action, (change,), min(p, 1.0), None, (shown,))
 
 
-def _gained(tried: settings.Settings, name: str, region: outliers.Region) -> float:
+def _threshold_ratio(tried: settings.Settings, name: str, region: outliers.Region) -> float:
     at = tried.numeric[name]
-    return _corners.gained(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
+    return _corners.likelihood_ratio(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
 
 
 def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
@@ -216,7 +216,7 @@ def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -
 
     A threshold of lr / (1 - momentum) need only separate them equally well, because training diverges if steps are too long. The
     logarithm of the number of trials is subtracted from the score for each fitted threshold. alone: score of the best single
-    threshold (`_corners.gained`); level: maximum p-value of a region.
+    threshold (`_corners.likelihood_ratio`); level: maximum p-value of a region.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
@@ -226,7 +226,7 @@ def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -
     if not better:
         return None
     score, joint = max(better, key=lambda f: f[0])
-    # If the learning rate alone separates them as well, it is the subject of the finding; only the next range uses step lengths.
+    # If the learning rate alone separates failures equally well, the finding is about it; only the next range uses step lengths.
     rate = next((c.parameter for c in joint.changes if isinstance(c, Reparametrise)), None)
     return joint if rate is None or score > least else replace(joint, subject=rate, side="high")
 
@@ -248,7 +248,7 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
     )
     if region is None or (logs[_best(tried)] >= region.edge).any():
         return None
-    score = _corners.gained(logs >= region.edge, tried.failed) - math.log(len(tried))
+    score = _corners.likelihood_ratio(logs >= region.edge, tried.failed) - math.log(len(tried))
     high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
     lowest = _lowest_good(logs[~tried.failed], tried.costs[~tried.failed], level)
     low = float(f"{math.exp(lowest):.3g}")
@@ -259,9 +259,9 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
 
 
 def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return the lower end of the part with the good settings and a margin; the lowest position if results hardly vary.
+    """Return the low end of the range of good settings, less a margin; the lowest position if results hardly vary.
 
-    positions, costs: (n,), of the settings with a result.
+    positions, costs: (n,), one entry for each setting with a result.
     """
     lowest = float(positions.min())
     if len(positions) < _good_region.MIN_POINTS or _good_region.matters(positions, costs, level) > level:

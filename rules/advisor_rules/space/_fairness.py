@@ -1,4 +1,4 @@
-"""Tests if groups that are compared by their best trials were tuned equally well."""
+"""Tests whether groups that are compared by their best trials were tuned equally well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.stats.outliers import Side
 from advisor_rules.space._compared_values import varied
 
 DOUBT = 0.1
-"""Maximum probability that the best value lies at an end of the range at which it counts as not lying there."""
+"""Maximum probability of a best value at an end of the range at which the end counts as ruled out."""
 SEED = 0
 _SHUFFLES = 999
 _MIN_POINTS = 5
@@ -29,7 +29,7 @@ _EQUAL = 0.05
 """Maximum range of results that count as one level, in standard deviations of the other groups' results."""
 
 
-class Elsewhere(NamedTuple):
+class PartlyTriedGroup(NamedTuple):
     """A group that was tried only in a part of an axis and may be better beyond the end of that part."""
 
     group: int
@@ -48,7 +48,7 @@ class Elsewhere(NamedTuple):
     """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
 
-def elsewhere(
+def partly_tried_groups(
     groups: IntArray,
     numeric: list[FloatArray],
     costs: FloatArray,
@@ -57,7 +57,7 @@ def elsewhere(
     certainty: float,
     level: float,
     comparable: bool = True,
-) -> list[Elsewhere]:
+) -> list[PartlyTriedGroup]:
     """Return the groups that were tried in too small a part of an axis, most significant first.
 
     groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. Two conditions
@@ -66,7 +66,7 @@ def elsewhere(
     groups, a weaker second condition suffices: the group lost to a trial beyond that end, and its own points do not exclude that it
     is best there.
     """
-    found: list[Elsewhere] = []
+    found: list[PartlyTriedGroup] = []
     labels = np.unique(groups).tolist()
     looks = len(labels) * len(numeric)
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
@@ -91,7 +91,7 @@ def elsewhere(
             p = end.p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
-                found.append(Elsewhere(group, axis, end.side, end.at, end.beyond, span, probability, p))
+                found.append(PartlyTriedGroup(group, axis, end.side, end.at, end.beyond, span, probability, p))
     return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
 
 
@@ -103,7 +103,7 @@ class _End(NamedTuple):
 
 
 def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
-    """Return the ends of a group's positions (m,) that a material share of the other positions (k,) lie beyond, with p-values."""
+    """Return the ends of a group's positions (m,) beyond which a material share of the other positions (k,) lies, with p-values."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
@@ -126,11 +126,11 @@ def _stretched(positions: FloatArray) -> FloatArray:
     return np.asarray((positions - known.min()) / np.ptp(known), dtype=np.float64)
 
 
-def cut_short(
+def groups_cut_short(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
 ) -> list[tuple[int, boundaries.CrowdedEnd]]:
     """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as for
-    `elsewhere`.
+    `partly_tried_groups`.
 
     The good points of the winning group must not lie as far out, so that the range suits only the winner. The p-value is corrected
     for the number of losing groups.
@@ -179,7 +179,7 @@ def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other:
     return float(np.mean(ahead >= ahead[0] - 1e-9))
 
 
-class Outnumbered(NamedTuple):
+class SmallGroup(NamedTuple):
     """A group with so few trials that the winning group may lead only because it had more trials."""
 
     group: int
@@ -195,8 +195,10 @@ class Outnumbered(NamedTuple):
     """p-value of the hypothesis that both groups are tried equally often, corrected for all groups."""
 
 
-def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[Outnumbered]:
-    """Return the groups with too few trials to compare with the best, least certain lead first; arguments as for `elsewhere`."""
+def small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[SmallGroup]:
+    """Return the groups with too few trials to compare with the best, least certain lead first; for arguments see
+    `partly_tried_groups`.
+    """
     is_finite = np.isfinite(costs)
     labels = np.unique(groups)
     if len(labels) < 2 or not is_finite.any():
@@ -211,11 +213,11 @@ def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level:
             continue
         chance = best_of.chance_of_better(theirs, len(own), float(own.min())) if len(own) else 0.0
         if chance < certainty:
-            found.append(Outnumbered(group, best, len(own), len(theirs), chance, p))
+            found.append(SmallGroup(group, best, len(own), len(theirs), chance, p))
     return sorted(found, key=lambda o: (o.chance, o.p, o.group))
 
 
-class Stuck(NamedTuple):
+class StuckGroup(NamedTuple):
     """A group with nearly all results equal and bad, as at chance level, for any values of the other hyperparameters."""
 
     group: int
@@ -224,11 +226,11 @@ class Stuck(NamedTuple):
     level: float
     """Cost of the level: the median of these results."""
     p: float
-    """p-value: probability that as many random results lie as close together, corrected for the groups."""
+    """p-value: probability that this number of random results lie as close together, corrected for the number of groups."""
 
 
-def stuck(groups: IntArray, costs: FloatArray, *, level: float) -> list[Stuck]:
-    """Return the groups with nearly all results at one bad level, most significant first; arguments as for `elsewhere`."""
+def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
+    """Return the groups with nearly all results at one bad level, most significant first. Arguments as for `small_groups`."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
     found = []
@@ -247,11 +249,11 @@ def stuck(groups: IntArray, costs: FloatArray, *, level: float) -> list[Stuck]:
         # The window is placed at the group's own results, so each result could have been its start.
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
-            found.append(Stuck(group, count, float(np.median(own[start : start + count])), p))
+            found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))
     return sorted(found, key=lambda s: (s.p, s.group))
 
 
-class Failing(NamedTuple):
+class FailingGroup(NamedTuple):
     """A group in which nearly all points failed, unlike in the other groups."""
 
     group: int
@@ -260,8 +262,8 @@ class Failing(NamedTuple):
     """p-value of the hypothesis that all groups fail equally often (Fisher's exact test), corrected for all groups."""
 
 
-def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failing]:
-    """Return the groups in which nearly all points failed, most significant first; arguments as for `elsewhere`."""
+def failing_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[FailingGroup]:
+    """Return the groups in which nearly all points failed, most significant first; arguments as for `partly_tried_groups`."""
     bad = np.isnan(costs)
     found = []
     for group in (labels := np.unique(groups).tolist()):
@@ -269,5 +271,5 @@ def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failin
         failed_count = int(np.sum(bad & in_group))
         p = len(labels) * float(stats.hypergeom.sf(failed_count - 1, len(costs), int(bad.sum()), int(in_group.sum())))
         if failed_count >= _NEARLY_ALL * in_group.sum() and p <= level:
-            found.append(Failing(group, failed_count, p))
+            found.append(FailingGroup(group, failed_count, p))
     return sorted(found, key=lambda f: (f.p, f.group))

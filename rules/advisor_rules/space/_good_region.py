@@ -100,17 +100,17 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
         return np.asarray(costs <= max(float(ordered[count - 1]), float(ordered[0] + tolerance)), dtype=np.bool_)
 
 
-def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: float) -> Region | None:
-    """Return the region of the marked points, positions and costs (n,); None for fewer than 4 marked points.
+def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed: float) -> Region | None:
+    """Return the region of the good points, positions and costs (n,); None for fewer than 4 good points.
 
     It contains the best three points. The margin is t times the region's length. If k good points are spread evenly over a part of
     the axis, this part extends beyond the margin with probability (1 + t)^-(k - 1); t is chosen so that this probability is
     `missed`.
     """
-    n, count = len(positions), int(marked.sum())
+    n, count = len(positions), int(is_good.sum())
     if count < MIN_GOOD:
         return None
-    at = np.sort(positions[marked])
+    at = np.sort(positions[is_good])
     strays = int(_STRAYS * count)
     best = positions[np.argsort(costs, kind="stable")[:3]]
     low, high = min(float(at[strays]), best.min()), max(float(at[count - 1 - strays]), best.max())
@@ -202,25 +202,25 @@ def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatA
     return low, high
 
 
-def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
+def outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
     """Return the region around a few neighbouring points that are far better than all others; None if there is no such region.
 
     The rank test needs four good points. This test uses the size of the difference instead: the best points must be neighbours and
     lead by more than the range of all others. At least `MIN_POINTS` others are needed. The region extends to the nearest of them.
     """
     best = float(np.nanmin(costs))
-    marked, others = costs <= best + tolerance, costs > best + tolerance
-    if marked.sum() >= MIN_GOOD or others.sum() < MIN_POINTS:
+    is_good, others = costs <= best + tolerance, costs > best + tolerance
+    if is_good.sum() >= MIN_GOOD or others.sum() < MIN_POINTS:
         return None
-    low, high = float(positions[marked].min()), float(positions[marked].max())
-    below, above = positions[~marked & (positions < low)], positions[~marked & (positions > high)]
-    between = ~marked & (positions >= low) & (positions <= high)
+    low, high = float(positions[is_good].min()), float(positions[is_good].max())
+    below, above = positions[~is_good & (positions < low)], positions[~is_good & (positions > high)]
+    between = ~is_good & (positions >= low) & (positions <= high)
     with np.errstate(over="ignore", invalid="ignore"):
-        lead, spread = float(costs[others].min() - costs[marked].max()), float(np.ptp(costs[others]))
+        lead, spread = float(costs[others].min() - costs[is_good].max()), float(np.ptp(costs[others]))
     if between.any() or not (len(below) and len(above)) or not lead > spread:
         return None
     margin = max(low - float(below.max()), float(above.min()) - high)
-    count = int(marked.sum())
+    count = int(is_good.sum())
     return Region(low, high, count, 0, count, margin, 1 / len(costs))
 
 

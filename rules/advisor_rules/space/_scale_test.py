@@ -1,8 +1,8 @@
-"""A test if results are smoother on the other scale of an axis, by simulation.
+"""Tests by simulation whether results are smoother on the other scale of an axis.
 
 Two models of the response are compared, both Gaussian processes as in `surface`. The first is smooth along the axis on the scale
-that was used, the second on the other scale. The difference of their likelihoods is compared with that for data simulated from the
-first.
+that was used, the second on the other scale. The difference of their likelihoods is compared with the difference for data simulated
+from the first model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRAWS = 399
 BETTER = 0.8
 """Share of the best values; the worse ones count as equal, so a few huge values have no effect."""
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
-"""Relevances of an axis: length scales from several range widths to a hundredth of one."""
+"""Inverse squared length scales of an axis: from several range widths to a hundredth of one."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)
 """Noise variances, relative to the variance of the response."""
 

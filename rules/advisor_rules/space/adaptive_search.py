@@ -66,7 +66,9 @@ class AdaptiveSearch(Rule):
                 severity="note",
                 confidence=1 - p,
                 evidence=(
-                    FigureEvidence(rows=(_rows.probability("probability of this by chance", p, self.false_alarms),)),
+                    FigureEvidence(
+                        rows=(_rows.probability("probability of such closeness by chance", p, self.false_alarms),)
+                    ),
                 ),
                 changes=(Advise(text=INSTEAD),),
             )

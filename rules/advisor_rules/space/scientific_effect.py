@@ -92,27 +92,27 @@ class ScientificEffect(Rule):
     def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
         """Return the questions with their answers, and messages about missing data for other questions."""
         found, lacking = [], []
-        for these in _compared_values.compared(study, tried, levels=self.levels):
-            if study.searched[these.name].role != "scientific" or len(these.values) > self.levels:
+        for comparison in _compared_values.compared(study, tried, levels=self.levels):
+            if study.searched[comparison.name].role != "scientific" or len(comparison.values) > self.levels:
                 continue
             settings.require_unpruned(study)
-            fine = np.isfinite(these.costs)
-            groups = [g for g in range(len(these.values)) if np.sum(fine & (these.groups == g)) >= self.each]
+            fine = np.isfinite(comparison.costs)
+            groups = [g for g in range(len(comparison.values)) if np.sum(fine & (comparison.groups == g)) >= self.each]
             if len(groups) < 2:
                 lacking.append(
-                    f"{Name(these.name)} needs at least {self.each} settings with a result for each of two values, to tell which "
-                    "value is better"
+                    f"{Name(comparison.name)} needs at least {self.each} settings with a result for each of two values, to tell "
+                    "which value is better"
                 )
-            elif np.ptp(these.costs[fine]) > 0:
-                found.append((these, groups))
+            elif np.ptp(comparison.costs[fine]) > 0:
+                found.append((comparison, groups))
             else:
-                lacking.append(f"all results are equal; the values of {Name(these.name)} need results that differ")
-        chosen = {these.name for these, _ in sorted(found, key=_rank(study))[: self.most]}
-        asked = [(these, groups) for these, groups in found if these.name in chosen]
+                lacking.append(f"all results are equal; the values of {Name(comparison.name)} need results that differ")
+        chosen = {comparison.name for comparison, _ in sorted(found, key=_rank(study))[: self.most]}
+        asked = [(comparison, groups) for comparison, groups in found if comparison.name in chosen]
         return [_question(*a, asked=len(found), others=self.others) for a in asked], lacking
 
     def _answer(self, study: Study, question: _Question, false_alarms: float) -> Finding:
-        effect, these = question.effect, question.these
+        effect, comparison = question.effect, question.comparison
         level = 1 - false_alarms / (len(question.groups) - 1)
         lead = effect.leader
         gaps = {g: effect.behind(g, level) for g in range(len(question.groups)) if g != lead}
@@ -120,15 +120,17 @@ class ScientificEffect(Rule):
         chance = min((float(np.mean(effect.best[:, g] > effect.best[:, lead])) for g in worse), default=0.0)
         share = Percent(1 - self.false_alarms)
         text = (
-            _difference(question, lead, [(g, gaps[g]) for g in worse], share) if worse else _none(question, gaps, share)
+            _difference(question, lead, [(g, gaps[g]) for g in worse], share)
+            if worse
+            else _no_difference(question, gaps, share)
         )
         return self.finding(
             say("{text} {noise}", text=text, noise=_noise(study, effect)),
             action=_action(question, lead, differ=bool(worse)),
             severity="note",
             confidence=chance if worse else 1 - self.false_alarms,
-            subject=these.name,
-            trials=[t for g in worse for t in these.with_value(question.groups[g])],
+            subject=comparison.name,
+            trials=[t for g in worse for t in comparison.with_value(question.groups[g])],
             evidence=self._evidence(study, question, gaps, share),
             changes=_changes(study, question, lead, worse, str(text)),
         )
@@ -136,10 +138,10 @@ class ScientificEffect(Rule):
     def _evidence(
         self, study: Study, question: _Question, gaps: dict[int, _Gap], share: Percent
     ) -> tuple[AxisEvidence, FigureEvidence]:
-        effect, these = question.effect, question.these
+        effect, comparison = question.effect, question.comparison
         bests = [
             (
-                f"fitted best result with {these.label(group)}",
+                f"fitted best result with {comparison.label(group)}",
                 say(
                     "{value}, from {results}",
                     value=Objective(study.objective_value(float(np.median(effect.best[:, g])))),
@@ -152,17 +154,17 @@ class ScientificEffect(Rule):
         if question.asked > self.most:
             weaker = say("{count} hyperparameters with weaker effects", count=question.asked - self.most)
             distance_rows.append(("not compared", weaker))
-        caption = say("The best trials of each value of {name} show what it reaches.", name=Name(these.name))
-        return AxisEvidence(parameter=these.name, caption=caption), FigureEvidence(rows=(*bests, *distance_rows))
+        caption = say("The best trials of each value of {name} show what it reaches.", name=Name(comparison.name))
+        return AxisEvidence(parameter=comparison.name, caption=caption), FigureEvidence(rows=(*bests, *distance_rows))
 
 
 @dataclass(frozen=True)
 class _Question:
     """A scientific hyperparameter and the fitted comparison of its values."""
 
-    these: _compared_values.Compared
+    comparison: _compared_values.Compared
     groups: tuple[int, ...]
-    """Indices in `these.values` of the values with enough results."""
+    """Indices in `comparison.values` of the values with enough results."""
     effect: group_effect.GroupEffect
     asked: int
     """Number of hyperparameters whose values could be compared."""
@@ -170,42 +172,42 @@ class _Question:
     @property
     def alone(self) -> bool:
         """True if no other hyperparameter was tuned: each value is one setting, which was repeated."""
-        return all(self.these.size(group) == 1 for group in self.groups)
+        return all(self.comparison.size(group) == 1 for group in self.groups)
 
     def results(self, group: int) -> CountOf:
-        """Return the number of results with the value at this index of `these.values`."""
+        """Return the number of results with the value at this index of `comparison.values`."""
         if self.alone:
-            return CountOf(len(self.these.with_value(group)), "run")
-        return CountOf(int(np.sum(np.isfinite(self.these.costs) & (self.these.groups == group))), "setting")
+            return CountOf(len(self.comparison.with_value(group)), "run")
+        return CountOf(int(np.sum(np.isfinite(self.comparison.costs) & (self.comparison.groups == group))), "setting")
 
     def value(self, group: int) -> Message:
         """Return one of the compared values as text."""
-        return say("{value}", value=Setting(self.these.values[self.groups[group]]))
+        return say("{value}", value=Setting(self.comparison.values[self.groups[group]]))
 
 
 def _rank(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
     """Return the sort key for questions: declared ones first, then by the p-value of the hyperparameter on its own."""
 
     def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
-        these, _ = answerable
-        (log_p,) = screening.log_p_values([], [these.groups.astype(np.float64)], these.costs)
-        return these.name in study.inferred, float(log_p)
+        comparison, _ = answerable
+        (log_p,) = screening.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
+        return comparison.name in study.inferred, float(log_p)
 
     return key
 
 
-def _question(these: _compared_values.Compared, groups: list[int], *, asked: int, others: int) -> _Question:
+def _question(comparison: _compared_values.Compared, groups: list[int], *, asked: int, others: int) -> _Question:
     """Return the question with its answer; `others` limits the number of other hyperparameters in the response."""
-    mine = np.isfinite(these.costs) & np.isin(these.groups, groups)
-    index = np.searchsorted(groups, these.groups[mine]).astype(np.int64)
-    costs = these.costs[mine]
-    numeric = [u[mine] for n, u in these.numeric.items() if varied(u[mine]) and not counts_training(n)]
-    choices = [u[mine] for u in these.choices.values() if varied(u[mine])]
+    mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
+    index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
+    costs = comparison.costs[mine]
+    numeric = [u[mine] for n, u in comparison.numeric.items() if varied(u[mine]) and not counts_training(n)]
+    choices = [u[mine] for u in comparison.choices.values() if varied(u[mine])]
     if len(numeric) + len(choices) > others:
         strongest = np.argsort(screening.log_p_values(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
         numeric = [u for i, u in enumerate(numeric) if i in strongest]
-    return _Question(these, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
+    return _Question(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
 
 
 def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Question | None:
@@ -219,12 +221,12 @@ def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Questio
     differ = [n for n in names if len({s.params.get(n) for s in compared}) > 1]
     if variance is None or not variance[0] > 0 or len(differ) != 1:
         return None
-    for these in _compared_values.compared(study, tried, levels=levels):
-        costs = {s.params[these.name]: s.fresh for s in compared if these.name in s.params}
-        if len(costs) == len(compared) and study.searched[these.name].role == "scientific":
-            groups = [g for g, value in enumerate(these.values) if value in costs]
-            effect = group_effect.of_repeats([costs[these.values[g]] for g in groups])
-            return _Question(these, tuple(groups), effect, asked=1)
+    for comparison in _compared_values.compared(study, tried, levels=levels):
+        costs = {s.params[comparison.name]: s.fresh for s in compared if comparison.name in s.params}
+        if len(costs) == len(compared) and study.searched[comparison.name].role == "scientific":
+            groups = [g for g, value in enumerate(comparison.values) if value in costs]
+            effect = group_effect.of_repeats([costs[comparison.values[g]] for g in groups])
+            return _Question(comparison, tuple(groups), effect, asked=1)
     return None
 
 
@@ -234,16 +236,16 @@ def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], 
         say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
         for group, gap in behind
     ]
-    best = question.these.label(question.groups[lead])
+    best = question.comparison.label(question.groups[lead])
     return say("{best} is better than {values}.", best=best, values=listed(values, limit=len(values)))
 
 
-def _none(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message:
+def _no_difference(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message:
     """Return the sentence that no difference can be seen, with the largest difference that is still possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
     return say(
         "No difference between the values of {name} larger than {largest} can be seen ({share}){others}.",
-        name=Name(question.these.name),
+        name=Name(question.comparison.name),
         largest=Number(largest),
         share=share,
         others="" if question.alone else ", with the others tuned",
@@ -252,9 +254,11 @@ def _none(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message
 
 def _action(question: _Question, lead: int, *, differ: bool) -> Message:
     if differ:
-        return say("Use {best} if the difference is worth its cost.", best=question.these.label(question.groups[lead]))
+        return say(
+            "Use {best} if the difference is worth its cost.", best=question.comparison.label(question.groups[lead])
+        )
     text = "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences."
-    return say(text, name=Name(question.these.name))
+    return say(text, name=Name(question.comparison.name))
 
 
 def _interval(gap: _Gap, share: Percent) -> Message:
@@ -275,12 +279,12 @@ def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
 
 def _changes(study: Study, question: _Question, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
     """Return the change that keeps the better value; between more than two values, advice on which ones to drop."""
-    name, best = question.these.name, question.these.values[question.groups[lead]]
+    name, best = question.comparison.name, question.comparison.values[question.groups[lead]]
     if not worse:
         return ()
-    if len(worse) == len(question.these.values) - 1 and not study.searched[name].numeric:
+    if len(worse) == len(question.comparison.values) - 1 and not study.searched[name].numeric:
         return (FixParameter(parameter=name, value=best, why=why),)
-    lost = tuple(question.these.values[question.groups[g]] for g in worse)
+    lost = tuple(question.comparison.values[question.groups[g]] for g in worse)
     if study.searched[name].choices is not None:
         return (DropValues(parameter=name, values=lost, why=why),)
     text = say(

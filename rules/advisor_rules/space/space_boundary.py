@@ -124,7 +124,7 @@ class SpaceBoundary(Rule):
             doubted = end.p_successful > level and end.probability < self.certainty
             if doubted or _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
                 continue
-            moved = _extension.moved(study, tried, name, end.side, response)
+            moved = _extension.move_end(study, tried, name, end.side, response)
             if moved is not None:
                 yield self._finding(study, tried, name, end, moved)
 
@@ -134,7 +134,7 @@ class SpaceBoundary(Rule):
         tried: settings.Settings,
         name: str,
         crowded: boundaries.CrowdedEnd,
-        moved: _extension.Moved,
+        moved: _extension.MovedRange,
     ) -> Finding:
         side = crowded.side
         chance = (
@@ -180,7 +180,7 @@ def _fewest(axes: int, level: float) -> int:
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
-def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tuple[Message, Change]:
+def _advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -> tuple[Message, Change]:
     """Return (action, change): a new range, or only advice for batch size and architecture, which depend on cost."""
     if parameter_kinds.is_batch_size(name):
         action = say("Choose {name} by throughput and memory, and tune the optimizer for that size.", name=Name(name))

@@ -134,7 +134,7 @@ class SpaceBoundaryInfeasible(Rule):
                     rows=(
                         _rows.tried_row(tried),
                         _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
-                        _rows.probability("probability of this by chance", region.p, self.false_alarms),
+                        _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
                     )
                 ),
             ),

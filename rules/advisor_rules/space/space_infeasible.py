@@ -42,8 +42,9 @@ class SpaceInfeasible(Rule):
     ## What to do
     Cut the region off, halfway between the last good and the first failed trial. If trials fail only for a combination of two
     hyperparameters, forbid that corner and keep the rest. For a learning rate and a momentum, search lr / (1 - momentum) instead of
-    the learning rate. If no region explains the failures, look for a bug first: if half of the trials fail so, the finding is
-    critical. A range that is too wide is not, however many trials it wastes. Crashes are no reason for a lower learning rate.
+    the learning rate. If no region explains the failures, look for a bug first: if half of the trials fail, the finding is
+    critical. A range that is too wide is never critical, even if it wastes most trials. Crashes are no reason for a lower learning
+    rate.
 
     ## How sure
     Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.
@@ -134,7 +135,7 @@ class SpaceInfeasible(Rule):
                         *((what, say("{count}", count=int(mask.sum()))) for what, mask in _kinds(failed)),
                         _rows.share("share that failed", count / ended_count, self.share),
                         (
-                            "probability of so clear a region by chance",
+                            "probability of a region this clear by chance",
                             limited(Probability(cut.p), Probability(self.false_alarms))
                             if cut is not None and cut.p < 1
                             else "no test"

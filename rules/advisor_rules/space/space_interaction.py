@@ -142,7 +142,7 @@ class SpaceInteraction(Rule):
                     rows=(
                         ("variation explained by the interaction", limited(interval, Percent(self.material))),
                         _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
-                        _rows.probability("probability of this without interaction", p, self.false_alarms),
+                        _rows.probability("probability of this strength without interaction", p, self.false_alarms),
                     )
                 ),
             ),

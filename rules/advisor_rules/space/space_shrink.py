@@ -106,7 +106,7 @@ class SpaceShrink(Rule):
         level = tried.level(self.false_alarms)
         if len(study.searched) == 1 and tried.successes:
             u, costs, _ = _known(tried, axes[0])
-            part = _good_region.separate(u, costs, tolerance)
+            part = _good_region.outstanding_region(u, costs, tolerance)
             if part is not None:
                 span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
                 yield self._finding(study, tried, axes[0], part, span, part.p)
@@ -192,7 +192,7 @@ class SpaceShrink(Rule):
             _rows.tried_row(tried),
             ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
             ("trials in the part", say("{inside} of {having}", inside=part.inside, having=having)),
-            _rows.probability("probability of this by chance", p, self.false_alarms)
+            _rows.probability("probability of such a small part by chance", p, self.false_alarms)
             if p <= self.false_alarms
             else ("simulated fits with their best value in the part", say("{p}", p=Percent(1 - p))),
             _rows.share("share of the range with margins", kept_range[1] - kept_range[0], self.left),

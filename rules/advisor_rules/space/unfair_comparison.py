@@ -92,62 +92,71 @@ class UnfairComparison(Rule):
             )
         weakened = sampler.learned(study)
         level = tried.level(self.false_alarms)
-        for these in comparisons:
-            numeric = list(these.numeric.values())
-            ends = _fairness.elsewhere(
-                these.groups,
+        for comparison in comparisons:
+            numeric = list(comparison.numeric.values())
+            ends = _fairness.partly_tried_groups(
+                comparison.groups,
                 numeric,
-                these.costs,
+                comparison.costs,
                 edge=self.edge,
                 certainty=self.certainty,
                 level=level,
-                comparable=not parameter_kinds.chooses_optimizer(these.name),
+                comparable=not parameter_kinds.chooses_optimizer(comparison.name),
             )
-            few = _fairness.outnumbered(these.groups, these.costs, certainty=self.certainty, level=level)
-            own = _fairness.cut_short(
-                these.groups,
+            few = _fairness.small_groups(comparison.groups, comparison.costs, certainty=self.certainty, level=level)
+            own = _fairness.groups_cut_short(
+                comparison.groups,
                 numeric,
-                these.costs,
+                comparison.costs,
                 edge=self.edge,
                 certainty=self.certainty,
                 level=level / 2,  # simulated studies raise more false alarms here
             )
-            stuck = _fairness.stuck(these.groups, these.costs, level=self.false_alarms / 2)
-            failing = _fairness.failing(these.groups, these.costs, level=self.false_alarms / 2)
-            found = [self._no_chance(these, one.group, _alike(study, these, one), one.p) for one in stuck[:1]]
-            found += [self._no_chance(these, one.group, _failures(these, one), one.p) for one in failing[:1]]
-            found += [self._elsewhere(study, these, e) for e in ends[:1]]
-            found += [self._cut_short(study, these, *o) for o in own[:1] if not ends]
-            found += [self._outnumbered(these, o) for o in few[:1] if o.group not in {f.group for f in failing[:1]}]
+            stuck = _fairness.stuck_groups(comparison.groups, comparison.costs, level=self.false_alarms / 2)
+            failing = _fairness.failing_groups(comparison.groups, comparison.costs, level=self.false_alarms / 2)
+            found = [
+                self._hardly_trained(comparison, one.group, _equal_results(study, comparison, one), one.p)
+                for one in stuck[:1]
+            ]
+            found += [
+                self._hardly_trained(comparison, one.group, _failures(comparison, one), one.p) for one in failing[:1]
+            ]
+            found += [self._elsewhere(study, comparison, e) for e in ends[:1]]
+            found += [self._cut_short(study, comparison, *o) for o in own[:1] if not ends]
+            found += [
+                self._outnumbered(comparison, o) for o in few[:1] if o.group not in {f.group for f in failing[:1]}
+            ]
             yield from (sampler.weakened(f) if weakened else f for f in found)
 
-    def _elsewhere(self, study: Study, these: _compared_values.Compared, end: _fairness.Elsewhere) -> Finding:
-        axis, who, size = list(these.numeric)[end.axis], these.label(end.group), these.size(end.group)
-        at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(these.groups) - size
+    def _elsewhere(
+        self, study: Study, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup
+    ) -> Finding:
+        axis, who, size = list(comparison.numeric)[end.axis], comparison.label(end.group), comparison.size(end.group)
+        at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(comparison.groups) - size
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # For every value: as many trials per range width over the shared range as over its own range.
-        trials = math.ceil(len(these.values) * size / max(end.span, 0.25))
+        trials = math.ceil(len(comparison.values) * size / max(end.span, 0.25))
         tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
         why = say(tried, who=who, axis=Name(axis), at=Number(at))
         others = f"{{count}} of {{rest}} other settings have a {beyond} {{axis}}."
-        names = {"name": Name(these.name), "axis": Name(axis)}
+        names = {"name": Name(comparison.name), "axis": Name(axis)}
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
         again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
         again += "each value as densely as {who} was."
-        early = "probability of so early an end, if all are sampled alike"
+        early = "probability of an end this early if all values are sampled alike"
         return self.finding(
             say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
             action=say(again, trials=trials, who=who, **names),
             severity="warning",
             confidence=(1 - end.p) * (1 + end.probability) / 2,
-            subject=these.name,
-            trials=these.with_value(end.group),
+            subject=comparison.name,
+            trials=comparison.with_value(end.group),
             evidence=(
                 AxisEvidence(
                     parameter=axis,
                     caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
-                    trials=tuple(t.id for t in these.with_value(end.group)),
+                    trials=tuple(t.id for t in comparison.with_value(end.group)),
                     lines=(Line(value=at, label=f"end of the range of {who}"),),
                 ),
                 FigureEvidence(
@@ -162,10 +171,10 @@ class UnfairComparison(Rule):
         )
 
     def _cut_short(
-        self, study: Study, these: _compared_values.Compared, group: int, end: boundaries.CrowdedEnd
+        self, study: Study, comparison: _compared_values.Compared, group: int, end: boundaries.CrowdedEnd
     ) -> Finding:
-        axis, who = list(these.numeric)[end.axis], these.label(group)
-        domain, shown = study.spec.parameters[axis], these.with_value(group)
+        axis, who = list(comparison.numeric)[end.axis], comparison.label(group)
+        domain, shown = study.spec.parameters[axis], comparison.with_value(group)
         trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"
         lost = say(f"{{who}} lost, but {trend}", who=who, axis=Name(axis))
         better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
@@ -174,7 +183,7 @@ class UnfairComparison(Rule):
             action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", axis=Name(axis), who=who),
             severity="warning",
             confidence=(1 - end.p) * end.probability,
-            subject=these.name,
+            subject=comparison.name,
             side=end.side,
             trials=shown,
             evidence=(
@@ -195,25 +204,27 @@ class UnfairComparison(Rule):
             changes=_widen(axis, domain, end, str(lost)),
         )
 
-    def _no_chance(self, these: _compared_values.Compared, group: int, why: Message, p: float) -> Finding:
-        who, shown = these.label(group), these.with_value(group)
+    def _hardly_trained(self, comparison: _compared_values.Compared, group: int, why: Message, p: float) -> Finding:
+        who, shown = comparison.label(group), comparison.with_value(group)
         return self.finding(
             say("{who} had no fair chance. {why}.", who=who, why=why),
             action=say("Find settings with which {who} trains before you drop it.", who=who),
             severity="warning",
             confidence=1 - p,
-            subject=these.name,
+            subject=comparison.name,
             trials=shown,
             evidence=(
                 AxisEvidence(
-                    parameter=these.name,
+                    parameter=comparison.name,
                     caption=say("Nearly all trials with {who} end alike or fail.", who=who),
                     trials=tuple(t.id for t in shown),
                 ),
                 FigureEvidence(
                     rows=(
                         ("settings", why),
-                        _rows.probability("probability of this if all values train alike", p, self.false_alarms / 2),
+                        _rows.probability(
+                            "probability of this result if all values train equally well", p, self.false_alarms / 2
+                        ),
                     )
                 ),
             ),
@@ -224,27 +235,27 @@ class UnfairComparison(Rule):
             ),
         )
 
-    def _outnumbered(self, these: _compared_values.Compared, few: _fairness.Outnumbered) -> Finding:
-        who, winner, trials = these.label(few.group), these.label(few.best), len(these.values) * few.many
+    def _outnumbered(self, comparison: _compared_values.Compared, few: _fairness.SmallGroup) -> Finding:
+        who, winner, trials = comparison.label(few.group), comparison.label(few.best), len(comparison.values) * few.many
         own = CountOf(few.few, "successful setting")
         counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)
         lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.chance))
-        advice = say("Give every value of {name} as many trials.", name=Name(these.name))
+        advice = say("Give every value of {name} as many trials.", name=Name(comparison.name))
         again = "Compare the values of {name} again with equally many trials each, {trials} in all."
         rare = "probability of so few, if both are tried equally often"
         return self.finding(
             say("{counts}. With as few, {lead}.", counts=counts, lead=lead),
-            action=say(again, name=Name(these.name), trials=trials),
+            action=say(again, name=Name(comparison.name), trials=trials),
             severity="warning" if few.chance < 0.5 else "note",
             confidence=(1 - few.p) * (1 - few.chance / 2),
-            subject=these.name,
-            trials=these.with_value(few.group),
+            subject=comparison.name,
+            trials=comparison.with_value(few.group),
             evidence=(
                 FigureEvidence(
                     rows=(
                         ("successful settings", say("{counts}", counts=counts)),
                         _rows.probability(rare, few.p, self.false_alarms),
-                        _rows.probability("probability of the lead with as few", few.chance, self.certainty),
+                        _rows.probability("probability of the lead with as few trials", few.chance, self.certainty),
                     )
                 ),
             ),
@@ -252,17 +263,17 @@ class UnfairComparison(Rule):
         )
 
 
-def _alike(study: Study, these: _compared_values.Compared, stuck: _fairness.Stuck) -> Message:
+def _equal_results(study: Study, comparison: _compared_values.Compared, stuck: _fairness.StuckGroup) -> Message:
     at = Objective(study.objective_value(stuck.level))
     counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
-    return say(counts, count=stuck.results, size=these.size(stuck.group), at=at)
+    return say(counts, count=stuck.results, size=comparison.size(stuck.group), at=at)
 
 
-def _failures(these: _compared_values.Compared, failing: _fairness.Failing) -> Message:
-    rest = len(these.costs) - these.size(failing.group)
-    other = int(np.isnan(these.costs).sum()) - failing.failed
+def _failures(comparison: _compared_values.Compared, failing: _fairness.FailingGroup) -> Message:
+    rest = len(comparison.costs) - comparison.size(failing.group)
+    other = int(np.isnan(comparison.costs).sum()) - failing.failed
     counts = "{count} of its {size} settings failed, and {other} of {rest} others"
-    return say(counts, count=failing.failed, size=these.size(failing.group), other=other, rest=rest)
+    return say(counts, count=failing.failed, size=comparison.size(failing.group), other=other, rest=rest)
 
 
 def _widen(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:

@@ -25,7 +25,7 @@ EDGE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Unstable:
+class UnstableTrials:
     """The unstable trials among those judged."""
 
     near: instability.Reach
@@ -135,10 +135,10 @@ def find_unstable(
     false_alarms: float,
     material: float,
     severity: Callable[[Blowup], Any],
-) -> Unstable | None:
+) -> UnstableTrials | None:
     """Return the trials with significant and material instability; None if there are none.
 
     severity: sort key of an instability, smallest for the worst one.
     """
     blowups = tuple(b for b in candidates if b.p * len(candidates) <= false_alarms and b.share >= material)
-    return Unstable(near, len(candidates), blowups, min(blowups, key=severity)) if blowups else None
+    return UnstableTrials(near, len(candidates), blowups, min(blowups, key=severity)) if blowups else None

@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study
-from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
+from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
 
 _WARMUP_ADVICE = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
 _RATE_ADVICE = "Sweep lower learning rates. If the best of them are just below those that are unstable, warm up."
@@ -135,7 +135,7 @@ class StabilityEarly(Rule):
             changes=(lower,) if lower else () if severity == "note" else instability.warmup_changes(lowest_rate),
         )
 
-    def _figures(self, instability_found: Unstable) -> FigureEvidence:
+    def _figures(self, instability_found: UnstableTrials) -> FigureEvidence:
         worst = instability_found.worst
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
@@ -165,7 +165,7 @@ def _advice(study: Study) -> str:
     return _WARMUP_ADVICE if len({repeats.key(t) for t in study.trials}) > 1 else _RATE_ADVICE
 
 
-def _severity(study: Study, instability_found: Unstable) -> Severity:
+def _severity(study: Study, instability_found: UnstableTrials) -> Severity:
     """Return the severity of the instability: a note if the unstable trials end within noise of the best one."""
     if not instability_found.near.spares_best(instability_found.trials):
         return "critical"

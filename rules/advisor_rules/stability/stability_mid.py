@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import jumps, spikes
-from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
+from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
 
 
 class StabilityMid(Rule):
@@ -28,7 +28,7 @@ class StabilityMid(Rule):
     points, is larger than the changes of the same curve by chance, and undoes at least a tenth of the loss's previous fall. A loss
     that stays NaN or infinite counts too.
 
-    These do not count: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged
+    These do not count: a single atypical minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged
     learning rate, and a jump of less than a fiftieth of the best trial's gain. Two other causes are excluded as well. If
     evaluations do not get worse, only the definition of the loss changed, for example because augmentation started. If most trials
     rise at the same step, the schedule (a warm restart) or the data (a curriculum) changed there. In reinforcement learning,
@@ -133,7 +133,7 @@ class StabilityMid(Rule):
             changes=changes,
         )
 
-    def _evidence(self, study: Study, instability_found: Unstable) -> tuple[Evidence, ...]:
+    def _evidence(self, study: Study, instability_found: UnstableTrials) -> tuple[Evidence, ...]:
         worst, norm = instability_found.worst, _norm_ratio(study, instability_found.worst)
         limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=Number(self.false_alarms), jump=Percent(self.material))
         ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")

@@ -68,15 +68,15 @@ class WarmupShortest(Rule):
                 "the trials are not a study of warmups; `stability-edge` and `stability-early` ask for one where it is needed",
                 needs="design",
             )
-        tried = self._tried(study, name)
+        tried = self._warmups_by_length(study, name)
         if not tried:
             raise MissingData(
                 "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat it"
             )
         result = _Result(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
-        yield self._shortest(result) if result.stable else self._none(result)
+        yield self._shortest(result) if result.stable else self._no_stable_warmup(result)
 
-    def _tried(self, study: Study, name: str) -> list[_Warmup]:
+    def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
         """Return the trials that did not crash, shortest warmup first."""
         failed = failures.failures(study)
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
@@ -133,7 +133,7 @@ class WarmupShortest(Rule):
             changes.append(SetField(field="max_train_steps", value=steps, why=why))
         return tuple(changes)
 
-    def _none(self, result: _Result) -> Finding:
+    def _no_stable_warmup(self, result: _Result) -> Finding:
         """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         unstable = _unstable_rate(result.study, result.rate)
         lower = [times for times in _RETRY_FACTORS if times < (1 - _TOLERANCE) * result.rate / unstable]

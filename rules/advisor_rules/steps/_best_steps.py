@@ -61,14 +61,14 @@ def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[Bes
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateTrials:
     """The trials whose best step lies late in training."""
 
     steps: tuple[BestStep, ...]
     gain: float
     """Median over the trials of the share of the gain made in the last part of the steps."""
     part: float
-    """Median length of this part as a share of the steps: it starts at an evaluation, so it may be longer than asked for."""
+    """Median length of this part as a share of the steps: it starts at an evaluation, so it may be longer than requested."""
     endings: tuple[trend.End | None, ...]
     """End of each trial's objective at a constant learning rate; None if that stretch is too short."""
     rates: tuple[float, ...]
@@ -106,11 +106,11 @@ def late_trials(
     decayed: float,
     material: float,
     alpha: float,
-) -> Late:
+) -> LateTrials:
     """Return the good trials whose best step lies in the last `share` of the steps.
 
-    decayed: maximum learning rate near zero, as a share of its peak. material: minimum forecast gain from doubling the training, as
-    a share of a trial's gain, at level `alpha`.
+    decayed: a final learning rate of at most this share of its peak counts as near zero. material: smallest forecast gain from
+    doubling the training that matters, as a share of a trial's gain, at level `alpha`.
     """
     late_bests = [p for p in placed if p.place > 1 - share]
     endings = [curve_tails.steady_end(study, p.trial) for p in late_bests]
@@ -123,7 +123,7 @@ def late_trials(
         longer = curve_tails.round_up(
             np.median([p.steps for p in late_bests]) * float(np.median([e.stretch for e in improving_endings]))
         )
-    return Late(
+    return LateTrials(
         steps=tuple(late_bests),
         gain=float(np.median([gain for gain, _ in gains])),
         part=float(np.median([part for _, part in gains])),

@@ -29,7 +29,7 @@ class Reaction:
     falls: int
     """Total number of falls of the learning rates."""
     p: float
-    """p-value: probability that at least as many falls come after `patience` evaluations if they come at random ones."""
+    """p-value: probability that at least as many falls come after `patience` evaluations if they come at random evaluations."""
 
 
 def reaction(study: Study, schedules: Sequence[Schedule]) -> Reaction | None:

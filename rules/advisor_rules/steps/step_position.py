@@ -19,7 +19,7 @@ from advisor.model.message import Message, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
 from advisor_rules.steps import _best_steps
-from advisor_rules.steps._best_steps import BestStep, Late
+from advisor_rules.steps._best_steps import BestStep, LateTrials
 
 
 class StepPosition(Rule):
@@ -205,7 +205,7 @@ class StepPosition(Rule):
             changes=(curve_tails.set_length(study, fewer, why=why),),
         )
 
-    def _late(self, study: Study, placed: Sequence[BestStep], late: Late, p: float) -> Finding:
+    def _late(self, study: Study, placed: Sequence[BestStep], late: LateTrials, p: float) -> Finding:
         many, of, share = len(late.steps), len(placed), Percent(self.late)
         where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=many, of=of)
         change: Change

@@ -75,11 +75,11 @@ class StepsToFit(Rule):
             )
         fitting_runs = [r for r in runs if math.isfinite(r.steps)]
         if not fitting_runs:
-            yield self._none(study, runs)
+            yield self._no_fit(study, runs)
             return
         fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
         side = _end_of_fastest(study, runs, fastest)
-        yield self._at_end(study, runs, fastest, side) if side else self._inside(study, runs, fastest)
+        yield self._fastest_at_end(study, runs, fastest, side) if side else self._fastest_inside(study, runs, fastest)
 
     def _runs(self, study: Study) -> list[_Run]:
         """Return the trials that did not crash, lowest learning rate first."""
@@ -101,7 +101,7 @@ class StepsToFit(Rule):
         reached = np.flatnonzero(middle - floor <= self.perfect * (costs[0] - floor))
         return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
 
-    def _inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
+    def _fastest_inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
         steps = curve_tails.round_up(fastest.steps)
         at = runs.index(fastest)
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
@@ -128,7 +128,7 @@ class StepsToFit(Rule):
             ),
         )
 
-    def _at_end(self, study: Study, runs: list[_Run], fastest: _Run, side: Side) -> Finding:
+    def _fastest_at_end(self, study: Study, runs: list[_Run], fastest: _Run, side: Side) -> Finding:
         divisor, factor, end = (10, 1, "lowest") if side == "low" else (1, 10, "highest")
         low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
         name = Name(_rate_name(study))
@@ -153,7 +153,7 @@ class StepsToFit(Rule):
             changes=(_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} that was tried"),),
         )
 
-    def _none(self, study: Study, runs: list[_Run]) -> Finding:
+    def _no_fit(self, study: Study, runs: list[_Run]) -> Finding:
         steps = study.spec.max_train_steps or 0
         why = f"No learning rate fits the training data within {steps:,} steps"
         return self._finding(

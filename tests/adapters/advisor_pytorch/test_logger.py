@@ -297,6 +297,7 @@ def test_two_optimizers_under_a_scaler_with_micro_batches(
         contract.TAG_STATUS: "complete",  # a skipped step counts as a step of the loop
         contract.TAG_BATCH_SIZE: "16",
         contract.TAG_MICRO_BATCHES: "2",
+        contract.TAG_SKIPPED_STEPS: "1",
         contract.TAG_GRAD_CLIP_VALUE: "0.001",
         contract.TAG_OPTIMIZER: "SGD",
         "advisor.optimizer.update_rule": "Nesterov",

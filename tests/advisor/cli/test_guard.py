@@ -98,7 +98,7 @@ def _runs(pid: int) -> bool:
     [
         (["--watch", "verdict"], "belong together"),
         (["--run", "abc"], "belong together"),
-        (["--watch", "verdict", "--run", "abc", "--json"], "leave one of them out"),
+        (["--watch", "verdict", "--run", "abc", "--json"], "leave out either option"),
         (["--watch", "verdict", "--run", "abc"], "abc"),
         (["--watch", "missing/verdict", "--run", "abc"], "there is no folder"),
         (["--study", "missing.yaml"], "missing.yaml"),

@@ -16,7 +16,7 @@ def training(project, logs):
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy of a server. It can be cut and restored at once, while starting a server takes seconds."""
+    """A proxy of a server, which can be cut and restored at once, whereas starting a server takes seconds."""
 
     daemon_threads = allow_reuse_address = True
 

@@ -72,7 +72,7 @@ def test_no_probability_is_rounded_to_0_or_1(probability, said):
         (
             0.346,
             "the best val/loss is at most 0.35 (it was 0.3456), 90 % likely; "
-            "this change is not expected to find a better value",
+            "this change saves trials or steps and does not aim at a better value",
         ),
     ],
 )

@@ -25,7 +25,7 @@ class Launched(NamedTuple):
     status: int
     output: str
     expected: dict[str, list[float]]
-    """What the script's rank 0 wrote down by `expect`: gradient norms of steps, by run."""
+    """Gradient norms of the steps, by run, that rank 0 of the script recorded by `expect`."""
     client: MlflowClient
 
     @property

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 rank, _ = begin()
-if "patient" in sys.argv:  # else the launcher ends this rank after the death of the other one
+if "patient" in sys.argv:  # else the launcher ends this rank after the other rank was killed
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 model = DistributedDataParallel(nn.Linear(3, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

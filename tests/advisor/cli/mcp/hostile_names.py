@@ -1,4 +1,4 @@
-"""Names by which whoever logs a run may try to give orders to an agent, and a store that holds them in every place."""
+"""Names with which the author of a run may try to give orders to an agent, and a store with these names in every field."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ HOSTILE = (
 
 
 def log_hostile(uri: str) -> str:
-    """Log a run for each text, as name, parameter, value, tag and metric; return the id of the experiment, whose name is one."""
+    """Log a run for each text, as name, parameter, value, tag and metric; return the id of the experiment, whose name is another
+    text.
+    """
     client = MlflowClient(uri)
     id = client.create_experiment("hostile")
     for i, text in enumerate(HOSTILE):
@@ -55,7 +57,7 @@ def log_hostile(uri: str) -> str:
 
 
 def _rename(path: str) -> None:
-    """Put the texts where MLflow's client refuses them."""
+    """Write the texts into fields in which MLflow's client refuses them."""
     names = {"metric": f"loss {HOSTILE[0]}", **{f"other {k}": HOSTILE[2 + k] for k in range(3)}}
     names |= {"rate": f"lr {HOSTILE[0]}", "choice": HOSTILE[7], "kind": HOSTILE[14], "tag": HOSTILE[5]}
     with closing(sqlite3.connect(path)) as database, database:

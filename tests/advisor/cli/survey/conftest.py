@@ -1,4 +1,4 @@
-"""A store of odd experiments, and the survey of it on this machine."""
+"""A store of unusual experiments, and the survey of this store on this machine."""
 
 import shutil
 import subprocess
@@ -48,7 +48,7 @@ def uri(tmp_path_factory, empty_store):
 
 @pytest.fixture(scope="session")
 def survey(uri, tmp_path_factory):
-    """Survey with a rule that kills: (folder of the reports, folder of rules, completed command)."""
+    """Survey with a rule that kills its process: (folder of the reports, folder of rules, completed command)."""
     folder = tmp_path_factory.mktemp("all")
     (folder / "rules").mkdir()
     (folder / "rules" / "killer.py").write_text(KILLER, "utf-8")

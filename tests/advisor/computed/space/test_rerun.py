@@ -51,5 +51,5 @@ def test_a_response_that_the_best_result_contradicts_tells_nothing(monkeypatch: 
     tried = study(24, 0)
     drawn = rerun.further_results(tried)
     better = replace(drawn, best=np.full_like(drawn.best, tried.costs.min() - 0.01))
-    monkeypatch.setattr(rerun, "more", lambda _: better)
+    monkeypatch.setattr(rerun, "further_results", lambda _: better)
     assert rerun.best_again(tried) is None

@@ -72,7 +72,7 @@ def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def refused(advisor: Advisor, uri: str) -> Callable[..., str]:
-    """Import what must be refused with one line, status 2 and nothing written; return the line."""
+    """Check that an import is refused with one line, status 2 and nothing written; return the line."""
 
     def run(*arguments: Any) -> str:
         before = dump(uri)

@@ -15,7 +15,7 @@ def root(figure: Figure) -> ET.Element:
 
 
 def paths(figure: Figure, cls: str) -> list[ET.Element]:
-    """The paths with a class, their own or their group's."""
+    """Return the paths that have this class themselves or through their group."""
     groups = [g for g in root(figure).iter("g") if cls in (g.get("class") or "").split()]
     own = [e for e in root(figure).iter("path") if cls in (e.get("class") or "").split()]
     return own + [e for g in groups for e in g.iter("path")]

@@ -140,6 +140,15 @@ def test_a_layers_gradient_norm_is_not_the_global_one():
     assert "grad_norm" not in metric_names.find_signals(counts, "val/loss", counts)
 
 
+def test_the_loss_scale_is_no_loss():
+    counts = {"train/loss_scale": 9, "train/skipped_steps": 9, "val/loss": 3}
+    found = metric_names.find_signals(counts, "val/loss", counts)
+    assert found["loss_scale"] == "train/loss_scale"
+    assert found["skipped_steps"] == "train/skipped_steps"
+    assert "train_loss" not in found
+    assert metric_names.guess_objective(counts) == "val/loss"
+
+
 def test_an_evaluations_speed_is_no_signal_and_no_objective():
     counts = {
         "eval_model_preparation_time": 8,

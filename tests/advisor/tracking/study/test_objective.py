@@ -12,7 +12,7 @@ def test_a_parameter_named_objective_does_not_name_the_objective():
 def test_a_single_metric_without_split_is_the_inferred_objective():
     study = assemble(experiment([run(0, lr=1)], accuracy=points((0, 1, 0.5, 1)), epoch=points((0, 1, 1, 1))))
     assert (study.spec.objective.metric, study.spec.objective.direction) == ("accuracy", "maximize")
-    assert study.inferred["objective"].endswith("no name says that it is of validation data")
+    assert study.inferred["objective"].endswith("no name shows that a metric is computed on validation data")
 
 
 @pytest.mark.parametrize(("metric", "warned"), [("test_acc", True), ("val_acc", False), ("accuracy", False)])

@@ -115,7 +115,7 @@ def test_it_cannot_tell_final_values_or_seeds_of_each_trial():
     assert "log the objective during training" in final.reason
     seeded = verdict(RULE, study(GRID, range(9), seeds=range(9)))
     assert seeded.status == "not-assessed"
-    assert "a seed of its own" in seeded.reason
+    assert "a different seed" in seeded.reason
     assert "`seeds: 2`" in seeded.reason
 
 

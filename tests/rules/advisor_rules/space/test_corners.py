@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from promise import scaled, studies
 
-from advisor_rules.space._corners import corner, gained
+from advisor_rules.space._corners import corner, likelihood_ratio
 
 
 def test_a_corner_is_found_among_four_axes():
@@ -15,7 +15,7 @@ def test_a_corner_is_found_among_four_axes():
     assert (found.axes, found.sides) == ((1, 3), ("high", "low"))
     assert found.edges == (at[failed, 1].min(), at[failed, 3].max())
     assert found.p <= 0.01
-    assert found.score == gained(found.inside, failed)
+    assert found.score == likelihood_ratio(found.inside, failed)
 
 
 def test_chance_shows_none():
@@ -38,7 +38,7 @@ def test_one_axis_has_no_corner():
 
 def test_a_region_that_fails_as_often_as_the_rest_gains_nothing():
     failed = np.tile([True, False], 10)
-    assert gained(np.arange(20) < 10, failed) == 0
+    assert likelihood_ratio(np.arange(20) < 10, failed) == 0
 
 
 def test_a_corner_among_many_axes_is_found_and_noise_is_not() -> None:

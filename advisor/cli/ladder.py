@@ -1,0 +1,152 @@
+"""The command `advisor ladder`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from advisor.cli.brief import brief as brief_json
+from advisor.cli.brief import brief_option
+from advisor.cli.options import direction_option, objective_option, tracking_option
+from advisor.history.ladder import Estimate, Kept, Ladder, Predicted, read_ladder
+from advisor.history.ladder_runs import Runs
+from advisor.model.reading import Reading
+from advisor.model.words import clean, count, listed, number
+from advisor.tracking import read_study
+
+
+@click.command()
+@click.argument("experiments", nargs=-1, required=True)
+@tracking_option
+@click.option(
+    "--size",
+    metavar="NAME",
+    help="Hyperparameter that is the model size.  [default: trained parameters, as the hook logs]",
+)
+@click.option(
+    "--next",
+    "next_size",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Size to predict.  [default: as much larger than the largest as that is than the one before]",
+)
+@objective_option
+@direction_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@brief_option
+def ladder(
+    experiments: tuple[str, ...],
+    tracking_uri: str | None,
+    size: str | None,
+    next_size: float | None,
+    objective: str | None,
+    direction: Literal["minimize", "maximize"] | None,
+    as_json: bool,
+    brief: bool,
+) -> None:
+    """Read sweeps of the learning rate at several model sizes together.
+
+    Says whether the best learning rate moves with the size, what the sizes predict for the next one (best rate and value), and
+    whether the smaller sizes predicted the largest one. EXPERIMENTS are one experiment per size, or one with all sizes.
+
+    \b
+    advisor ladder sweep-10m sweep-40m sweep-160m               three sizes
+    advisor ladder sweep --size n_embd --next 2048              one experiment in which the width varies
+    """
+    studies = [
+        read_study(
+            name,
+            tracking_uri=tracking_uri,
+            objective=objective,
+            direction=direction,
+            reading=Reading(population="all"),  # models of several sizes would count as several populations
+        )
+        for name in dict.fromkeys(experiments)
+    ]
+    result = read_ladder(studies, size, next_size)
+    if brief:
+        click.echo(brief_json({"action": _transfer(result), **result.model_dump()}))
+    elif as_json:
+        click.echo(result.ascii_json())
+    else:
+        click.echo(_text(result))
+
+
+def _text(result: Ladder) -> str:
+    lines = [_transfer(result), _prediction(result)]
+    if result.last is not None:
+        lines.append(_last(result, result.last))
+    lines += ["", *_table(result), *(["", *result.notes] if result.notes else [])]
+    return "\n".join(lines)
+
+
+def _transfer(result: Ladder) -> str:
+    rate, (first, *_, last) = clean(result.rate), result.rungs
+    change = f"a factor of {_interval(result.factor)} from {_size(first.size)} to {_size(last.size)} {_unit(result)}"
+    if result.transfer == "stays":
+        return f"The best {rate} does not move with the size, by less than a factor of 2: {change} (95 % interval)."
+    if result.transfer == "moves":
+        verb = "falls" if result.factor.value < 1 else "rises"
+        return f"The best {rate} {verb} with the size: {change} (95 % interval). Do not carry it over unchanged."
+    ends = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
+    why = f"the best rate may lie {listed(ends, 4)}" if ends else f"{change} (95 % interval)"
+    advice = (
+        f"Run {listed(map(_runs, result.runs), 6)}."
+        if result.runs
+        else "Add a larger size; 60 more runs would hardly tell."
+    )
+    return f"It cannot be told whether the best {rate} moves with the size: {why}. {advice}"
+
+
+def _runs(runs: Runs) -> str:
+    rates = listed((number(r, 3) for r in runs.rates), 6)
+    seeds = count(runs.seeds, "new seed")
+    return f"{rates} at {_size(runs.size)} with {seeds}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
+
+
+def _prediction(result: Ladder) -> str:
+    return f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}."
+
+
+def _predicted(result: Ladder, predicted: Predicted) -> str:
+    rate, metric = clean(result.rate), clean(result.metric)
+    best = "cannot be told" if predicted.rate is None else _interval(predicted.rate)
+    value = "needs a third size" if predicted.value is None else _interval(predicted.value)
+    return f"best {rate} {best}, best {metric} {value} (90 % intervals)"
+
+
+def _last(result: Ladder, last: Predicted) -> str:
+    words: dict[Kept, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
+    judged = f"the rate was {words[result.last_rate]}"
+    if last.value is not None:
+        judged += f", the value {words[result.last_value]}"
+    return f"The smaller sizes predicted for {_size(last.size)}: {_predicted(result, last)}; {judged}."
+
+
+def _table(result: Ladder) -> list[str]:
+    head = (result.size, "trials", f"best {clean(result.rate)}", f"best {clean(result.metric)}")
+    rows = [
+        (
+            _size(r.size),
+            f"{r.trials:,}",
+            _interval(r.rate) + (f" (open: {r.open})" if r.open else ""),
+            _interval(r.value),
+        )
+        for r in result.rungs
+    ]
+    cells = [tuple(clean(c) for c in row) for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{number(estimate.value, 3)} ({number(estimate.low, 3)} to {number(estimate.high, 3)})"
+
+
+def _size(size: float) -> str:
+    return number(round(size) if size >= 1000 else size, 4)
+
+
+def _unit(result: Ladder) -> str:
+    return "parameters" if result.size == "parameters" else f"of {clean(result.size)}"

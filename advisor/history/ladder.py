@@ -1,0 +1,315 @@
+"""Reads studies of several model sizes together: does the best learning rate transfer, and what do they predict for the next size?
+
+Each size is a sweep of the learning rate. `advisor.stats.optimum` gives its best rate and best value with their uncertainty;
+`advisor.stats.extrapolation` carries both on. Other hyperparameters that vary within a size count as noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.computed.space import failures
+from advisor.history.ladder_runs import Runs, cheapest_runs
+from advisor.model.errors import AdvisorError
+from advisor.model.frozen import FrozenModel
+from advisor.model.space import FloatArray, as_number, is_learning_rate
+from advisor.model.study import Study, Trial
+from advisor.model.words import clean, count, listed
+from advisor.stats.extrapolation import Trend, cost_trend, rate_trend
+from advisor.stats.optimum import Optimum, optima
+
+FACT = "model_parameters"
+"""Fact of a trial with the number of trainable parameters, as the hook logs it (`advisor.contract.TAG_PARAMETERS`)."""
+MIN_RATES = 4
+"""Minimum number of different learning rates with a result at a size: fewer do not show where the response turns."""
+MIN_SIZES_FOR_VALUE = 3
+"""Minimum number of sizes to predict a value: two do not show how fast gains shrink."""
+COVERAGE = 0.9
+"""Probability of the intervals of best rates, best values and predictions."""
+FALSE_ALARMS = 0.05
+"""Probability of saying that the best rate moves if it does not."""
+SAME = 2.0
+"""Maximum factor by which a best rate differs that does not matter; sweeps usually try rates a factor of 2 apart."""
+OPEN = 0.1
+"""Minimum probability that a best rate lies at an end of its sweep, for which the best rate counts as unknown."""
+
+Transfer = Literal["stays", "moves", "cannot be told"]
+Kept = Literal["kept", "not kept", "cannot be told"]
+
+
+class Estimate(FrozenModel):
+    """A quantity and its interval."""
+
+    value: float
+    """Median."""
+    low: float
+    high: float
+
+
+class Rung(FrozenModel):
+    """One model size."""
+
+    size: float
+    trials: int
+    """Number of trials with a result at full length."""
+    rate: Estimate
+    value: Estimate
+    """Best value of the objective, without the noise of a single run."""
+    open: Literal["low", "high"] | None = None
+    """End of the sweep beyond which the best rate may lie."""
+
+
+class Predicted(FrozenModel):
+    """What some sizes predict for another one."""
+
+    size: float
+    rate: Estimate | None
+    """None if the best rate of a size is open."""
+    value: Estimate | None
+    """None with fewer than `MIN_SIZES_FOR_VALUE` sizes."""
+
+
+class Ladder(FrozenModel):
+    """Several sizes, read together."""
+
+    metric: str
+    direction: Literal["minimize", "maximize"]
+    rate: str
+    """Name of the learning rate."""
+    size: str
+    """What the sizes are: a hyperparameter, or "parameters"."""
+    rungs: tuple[Rung, ...]
+    """Ordered by size."""
+    factor: Estimate
+    """Best rate of the largest size over that of the smallest one, with its 95 % interval."""
+    transfer: Transfer
+    next: Predicted
+    last: Predicted | None
+    """What the other sizes predict for the largest one; None with only two sizes."""
+    last_rate: Kept = "cannot be told"
+    """Whether the largest size confirms this prediction of its best rate."""
+    last_value: Kept = "cannot be told"
+    runs: tuple[Runs, ...]
+    """Cheapest further runs that should show whether the best rate moves; empty if that is known, or if no affordable runs do."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The trials of one size."""
+
+    size: float
+    study: Study
+    trials: tuple[Trial, ...]
+    """Trials with a result at full length."""
+    failed: tuple[Trial, ...]
+
+
+def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: float | None = None) -> Ladder:
+    """Return the ladder of these studies. size: hyperparameter that is the model size; None: the number of trained parameters.
+
+    next_size: the size to predict; None continues the ratio of the two largest sizes. Raises AdvisorError if there are fewer than
+    two sizes with enough rates, or if the studies differ in their objective or learning rate.
+    """
+    objective = studies[0].spec.objective
+    if any(s.spec.objective != objective for s in studies):
+        raise AdvisorError("the studies differ in their objective; pass --objective and --direction")
+    rate = _rate_name(studies)
+    groups = _sweeps(studies, rate, size)
+    sweeps = [s for s in groups if _count_rates(s, rate) >= MIN_RATES]
+    few = [f"{s.size:,.10g} ({_count_rates(s, rate)})" for s in groups if s not in sweeps]
+    if len(sweeps) < 2:
+        found = f"; too few rates with a result at {listed(few, 6)}" if few else ""
+        raise AdvisorError(f"a ladder takes two sizes with at least {MIN_RATES} learning rates each{found}")
+    following = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
+    notes = [f"Left out, because fewer than {MIN_RATES} rates have a result: size {listed(few, 6)}."] if few else []
+    return _Reading(sweeps, rate).ladder(size or "parameters", following, (*notes, *_notes(sweeps, rate, size)))
+
+
+class _Reading:
+    """The optima of the sweeps and their trends."""
+
+    def __init__(self, sweeps: Sequence[Sweep], rate: str) -> None:
+        self.sweeps, self.rate, self.study = sweeps, rate, sweeps[-1].study
+        self.points = [_points(s, rate) for s in sweeps]
+        self.optima = optima(self.points)
+        self.ends = [_open_end(*pair, rate) for pair in zip(sweeps, self.optima, strict=True)]
+
+    def ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
+        rates, _ = self._trends(self.optima, following)
+        shifts = rates.known[:, -1] - rates.known[:, 0]
+        factor = _estimate(np.exp(shifts), 1 - FALSE_ALARMS)
+        transfer = self._transfer(factor)
+        last, kept_rate, kept_value = self._last()
+        objective = self.study.spec.objective
+        return Ladder(
+            metric=objective.metric,
+            direction=objective.direction,
+            rate=self.rate,
+            size=size,
+            rungs=tuple(map(self._rung, range(len(self.sweeps)))),
+            factor=factor,
+            transfer=transfer,
+            next=self._predicted(self.optima, following),
+            last=last,
+            last_rate=kept_rate,
+            last_value=kept_value,
+            runs=self._runs(shifts) if transfer == "cannot be told" else (),
+            notes=tuple(notes),
+        )
+
+    def _transfer(self, factor: Estimate) -> Transfer:
+        if any(self.ends):
+            return "cannot be told"
+        if factor.low > 1 / SAME and factor.high < SAME:
+            return "stays"
+        return "moves" if factor.low > 1 or factor.high < 1 else "cannot be told"
+
+    def _runs(self, shifts: FloatArray) -> tuple[Runs, ...]:
+        sizes = np.array([s.size for s in self.sweeps])
+        costs = sizes * np.array([_steps(s) for s in self.sweeps])
+        variances = np.array([o.positions.var() for o in self.optima])
+        return cheapest_runs(sizes, costs, variances, self.points, self.ends, float(np.median(shifts)), math.log(SAME))
+
+    def _rung(self, at: int) -> Rung:
+        sweep, optimum = self.sweeps[at], self.optima[at]
+        return Rung(
+            size=sweep.size,
+            trials=len(sweep.trials),
+            rate=_estimate(np.exp(optimum.positions), COVERAGE),
+            value=self._value(optimum.costs),
+            open=self.ends[at],
+        )
+
+    def _value(self, costs: FloatArray) -> Estimate:
+        return _estimate(costs if self.study.minimize else -costs, COVERAGE)
+
+    def _trends(self, known: Sequence[Optimum], new: float) -> tuple[Trend, Trend | None]:
+        sizes = np.log([s.size for s in self.sweeps[: len(known)]])
+        rates = rate_trend(sizes, *_moments([o.positions for o in known]), math.log(new))
+        if len(known) < MIN_SIZES_FOR_VALUE:
+            return rates, None
+        return rates, cost_trend(sizes, *_moments([o.costs for o in known]), math.log(new))
+
+    def _predicted(self, known: Sequence[Optimum], new: float) -> Predicted:
+        rates, costs = self._trends(known, new)
+        rate = None if any(self.ends[: len(known)]) else _estimate(np.exp(rates.new), COVERAGE)
+        return Predicted(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
+
+    def _last(self) -> tuple[Predicted | None, Kept, Kept]:
+        """Return what the smaller sizes predict for the largest one from their own data, and whether that holds."""
+        if len(self.sweeps) < 3:
+            return None, "cannot be told", "cannot be told"
+        last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)
+        own = self._rung(len(self.sweeps) - 1)
+        kept_rate: Kept = "cannot be told" if own.open or last.rate is None else _kept(last.rate, own.rate)
+        return last, kept_rate, "cannot be told" if last.value is None else _kept(last.value, own.value)
+
+
+def _kept(predicted: Estimate, found: Estimate) -> Kept:
+    """Judge a prediction: kept if the median found lies in the interval, not kept if the two intervals lie apart."""
+    if predicted.low <= found.value <= predicted.high:
+        return "kept"
+    return "not kept" if found.high < predicted.low or found.low > predicted.high else "cannot be told"
+
+
+def _moments(draws: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    return np.array([d.mean() for d in draws]), np.array([d.var() for d in draws])
+
+
+def _estimate(draws: FloatArray, coverage: float) -> Estimate:
+    low, value, high = np.quantile(draws, [(1 - coverage) / 2, 0.5, (1 + coverage) / 2])
+    return Estimate(value=float(value), low=float(low), high=float(high))
+
+
+# --- the sizes ------------------------------------------------------------------------------------------------------------------
+
+
+def _rate_name(studies: Sequence[Study]) -> str:
+    names = [{n for n, p in s.searched.items() if is_learning_rate(n) and p.numeric} for s in studies]
+    shared = set.intersection(*names)
+    if len(shared) == 1:
+        return shared.pop()
+    listing = listed(map(clean, sorted(set().union(*names))), 6)
+    several = (
+        f"several learning rates vary ({listing}); fix all but one" if shared else "no learning rate varies in all"
+    )
+    raise AdvisorError(f"a ladder compares sweeps of one learning rate, but {several}")
+
+
+def _sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep]:
+    """Return the sweeps, ordered by size. Trials of one size in several studies are not mixed."""
+    found: dict[float, Sweep] = {}
+    for study in studies:
+        bad = failures.failures(study).any
+        by_size: dict[float, list[Trial]] = {}
+        for trial in study.trials:
+            at = trial.fact(FACT) if size is None else as_number(trial.params.get(size, ""))
+            if math.isfinite(at) and at > 0 and as_number(trial.params.get(rate, "")) > 0 and study.ended[trial.index]:
+                by_size.setdefault(at, []).append(trial)
+        if not by_size:
+            missing = f"no trial of {clean(study.name)} logged "
+            asked = f"a number for {clean(size)}" if size is not None else "its number of parameters; pass --size NAME"
+            raise AdvisorError(missing + asked)
+        for at, trials in by_size.items():
+            if at in found:
+                raise AdvisorError(f"two studies have the size {at:,.10g}; pass only one of them")
+            good = tuple(t for t in trials if study.comparable[t.index] and not bad[t.index])
+            found[at] = Sweep(at, study, good, tuple(t for t in trials if bad[t.index]))
+    return [found[at] for at in sorted(found)]
+
+
+def _points(sweep: Sweep, rate: str) -> tuple[FloatArray, FloatArray]:
+    """Return the (log rates, costs) of the trials."""
+    rates = np.log([as_number(t.params[rate]) for t in sweep.trials])
+    return rates, sweep.study.costs[[t.index for t in sweep.trials]]
+
+
+def _count_rates(sweep: Sweep, rate: str) -> int:
+    return len({as_number(t.params[rate]) for t in sweep.trials})
+
+
+def _open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
+    """Return the end of the sweep beyond which the best rate may lie. Failures at higher rates close the high end."""
+    rates = _points(sweep, rate)[0]
+    if np.mean(optimum.positions <= rates.min()) > OPEN:
+        return "low"
+    closed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)
+    return "high" if np.mean(optimum.positions >= rates.max()) > OPEN and not closed else None
+
+
+def _steps(sweep: Sweep) -> float:
+    planned = [sweep.study.planned_steps(t) for t in sweep.trials]
+    known = [p for p in planned if math.isfinite(p)]
+    return float(np.median(known)) if known else 1.0
+
+
+def _notes(sweeps: Sequence[Sweep], rate: str, size: str | None) -> list[str]:
+    notes = []
+    varied = {
+        name
+        for s in sweeps
+        for name in s.study.searched
+        if name not in (rate, size) and len({t.params.get(name) for t in s.trials}) > 1
+    }
+    if varied:
+        names = listed(map(clean, sorted(varied)), 6)
+        notes.append(
+            f"{names} also {'vary' if len(varied) > 1 else 'varies'} within a size; the effect counts as noise."
+        )
+    steps = [_steps(s) for s in sweeps]
+    if max(steps) > 1.1 * min(steps):
+        notes.append(
+            f"Trials have {min(steps):,.0f} to {max(steps):,.0f} steps; the results hold for this way of scaling."
+        )
+    single = [s for s in sweeps if len(s.trials) == _count_rates(s, rate)]
+    if single:
+        notes.append(
+            f"{count(len(single), 'size')} of {len(sweeps)} tried each rate once; a second seed narrows the intervals."
+        )
+    return notes

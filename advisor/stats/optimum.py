@@ -1,0 +1,121 @@
+"""The best position on one axis, with its uncertainty: a Gaussian process whose parameters are integrated over, not fitted.
+
+With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every point
+has no noise. Sweeps of one training at several sizes are alike, so they share the shape of the response; each has its own noise.
+Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between positions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from advisor.model.space import FloatArray
+from advisor.stats.surface import compressed
+
+SEED = 0
+DRAWS = 1000
+"""Number of draws from the posterior."""
+_GRID = 101
+_LENGTHS = np.geomspace(1.0, 6.0, 6) * math.log(2)
+"""Length scales of the response, in units of the natural logarithm: a factor of 2 to a factor of 64."""
+_SIGNALS = np.geomspace(0.1, 3.0, 4)
+_NOISES = np.geomspace(0.02, 1.0, 8)
+"""Standard deviations of the response beside a parabola, and of the noise of one value, for values with standard deviation 1."""
+_PARABOLA = 4.0
+"""Prior variance of the coefficients of the parabola, for positions from -1 to 1."""
+_NOISE_PRIOR = (math.log(0.2), 1.0)
+"""Mean and standard deviation of the normal prior of the log noise."""
+_FARTHEST = 10.0
+"""Maximum distance of a drawn value from the best one on the compressed scale."""
+
+Parameters = tuple[float, float, float]
+"""(length scale, signal, noise)."""
+
+
+class Optimum(NamedTuple):
+    """Draws of the lowest point of one sweep, each (DRAWS,)."""
+
+    positions: FloatArray
+    costs: FloatArray
+    """Cost at this position without noise."""
+
+
+class _Sweep(NamedTuple):
+    positions: FloatArray
+    values: FloatArray
+    """Compressed and standardised costs."""
+    costs: FloatArray
+    mean: float
+    spread: float
+
+
+def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
+    """Return the optimum of each sweep, (positions, costs), both (n,) and finite, with at least three different positions.
+
+    positions: natural logarithms, such as those of learning rates. Positions outside the swept range are not considered, so draws
+    that pile up at an end say that the optimum may lie beyond it.
+    """
+    known = [_standardised(*sweep) for sweep in sweeps]
+    shapes = list(itertools.product(_LENGTHS, _SIGNALS))
+    likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISES] for at in shapes] for s in known])
+    posterior = likelihoods - 0.5 * ((np.log(_NOISES) - _NOISE_PRIOR[0]) / _NOISE_PRIOR[1]) ** 2
+    rng = np.random.default_rng(SEED)
+    counts = rng.multinomial(DRAWS, special.softmax(special.logsumexp(posterior, axis=2).sum(0)))
+    found = []
+    for sweep, own in zip(known, special.softmax(posterior, axis=2), strict=True):
+        noises = [rng.multinomial(n, p) for n, p in zip(counts, own, strict=True)]
+        parameters = [
+            ((*at, noise), int(n))
+            for at, row in zip(shapes, noises, strict=True)
+            for noise, n in zip(_NOISES, row, strict=True)
+        ]
+        found.append(_optimum(sweep, parameters, rng))
+    return found
+
+
+def _standardised(positions: FloatArray, costs: FloatArray) -> _Sweep:
+    values = compressed(costs)
+    mean, spread = float(values.mean()), float(values.std()) or 1.0
+    return _Sweep(positions, (values - mean) / spread, costs, mean, spread)
+
+
+def _optimum(sweep: _Sweep, parameters: Sequence[tuple[Parameters, int]], rng: np.random.Generator) -> Optimum:
+    points = np.linspace(sweep.positions.min(), sweep.positions.max(), _GRID)
+    drawn = np.concatenate([_draws(sweep, at, points, count, rng) for at, count in parameters if count])
+    best, middle = float(sweep.costs.min()), float(np.median(sweep.costs))
+    lowest = np.clip(sweep.mean + sweep.spread * drawn.min(1), -_FARTHEST, _FARTHEST)
+    return Optimum(points[drawn.argmin(1)], best + ((middle - best) or 1.0) * np.sinh(lowest))
+
+
+def _log_likelihood(sweep: _Sweep, at: Parameters) -> float:
+    root = np.linalg.cholesky(_noisy(sweep, at))
+    return float(-0.5 * np.sum(np.linalg.solve(root, sweep.values) ** 2) - np.log(np.diag(root)).sum())
+
+
+def _noisy(sweep: _Sweep, at: Parameters) -> FloatArray:
+    n = len(sweep.positions)
+    return _covariance(sweep, sweep.positions, sweep.positions, at) + (at[2] ** 2 + 1e-8) * np.eye(n)
+
+
+def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> FloatArray:
+    """Return the covariance of the response, a parabola and a smooth deviation from it, shape (len(a), len(b))."""
+    length, signal, _ = at
+    middle, half = sweep.positions.mean(), np.ptp(sweep.positions) / 2
+    parabola = [np.vander((p - middle) / half, 3) for p in (a, b)]
+    smooth = signal**2 * np.exp(-0.5 * ((a[:, None] - b[None, :]) / length) ** 2)
+    return np.asarray(smooth + _PARABOLA * parabola[0] @ parabola[1].T, dtype=np.float64)
+
+
+def _draws(sweep: _Sweep, at: Parameters, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+    """Return draws of the standardised response at these points, shape (count, points)."""
+    cross = _covariance(sweep, sweep.positions, points, at)
+    gain = np.linalg.solve(_noisy(sweep, at), cross)
+    variance, axes = np.linalg.eigh(_covariance(sweep, points, points, at) - cross.T @ gain)
+    root = axes * np.sqrt(np.maximum(variance, 0))
+    return np.asarray(sweep.values @ gain + rng.standard_normal((count, len(points))) @ root.T, dtype=np.float64)

@@ -1,0 +1,105 @@
+"""Falls of the training loss at the starts of epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from advisor.model.space import FloatArray, IntArray
+from advisor.model.study import Study, Trial
+
+_MIN_EPOCH = 20
+"""Minimum number of steps per epoch; a compared part then has three losses."""
+_WINDOW = 0.15
+"""Length of the parts of an epoch that are compared, as a share of the epoch."""
+_MAX_RATE_CHANGE = 0.01
+"""Maximum relative change of the learning rate at the start of an epoch, if it is constant around it."""
+_MIN_ROUGHNESS = 0.3
+"""Minimum noise at the end of epochs, as a share of the noise at their start. The mean over the epoch so far has much less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stairs:
+    """Falls of one trial's training loss at the starts of epochs."""
+
+    trial: Trial
+    epoch: float
+    """Steps per epoch."""
+    falls: FloatArray
+    """Fall at each start of an epoch, in units of the loss, shape (epochs - 1,)."""
+    excess: FloatArray
+    """Falls minus the mean of the falls in the middle of the epochs before and after, shape (epochs - 1,)."""
+    level: float
+    """Mean training loss after the last start of an epoch, positive."""
+
+
+def read(study: Study, trial: Trial) -> Stairs | None:
+    """Return the falls of a trial; None if its epochs are unknown, too few or too short, or show something else.
+
+    Epochs whose start changes the learning rate in a step are left out, and so are losses that are the mean of the epoch so far.
+    """
+    epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
+    if study.unit != "step" or not epoch >= _MIN_EPOCH or not len(curve) or trial.facts.get("shuffle") == "false":
+        return None
+    width = _WINDOW * epoch
+    starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
+    starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
+    steady = [s for s in starts if not _moves_rate(study, trial, s, epoch)]
+    rows = [(s, _fall(curve.steps, curve.values, s, width)) for s in steady]
+    middles = [[_fall(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s, _ in rows]
+    falls, control = np.array([f for _, f in rows]), np.array(middles).reshape(-1, 2).mean(axis=1)
+    known = np.isfinite(falls) & np.isfinite(control)
+    if known.sum() < 2 or _is_running_mean(curve.steps, curve.values, epoch):
+        return None
+    level = _level(curve.steps, curve.values, starts[-1], starts[-1] + width)
+    if not level > 0:
+        return None
+    return Stairs(trial, epoch, falls[known], falls[known] - control[known], level)
+
+
+def p_value(stairs: Iterable[Stairs]) -> float:
+    """Return the p-value of falls at the starts of epochs that are larger than those in their middle, over all trials.
+
+    It is that of a one-sided t-test of the excess, each divided by the trial's loss, because trials have different losses. A curve
+    that falls ever more slowly has negative excess, which makes the test careful.
+    """
+    excess = np.concatenate([s.excess / s.level for s in stairs])
+    if len(excess) < 3 or not np.ptp(excess) > 0:
+        return 1.0
+    return float(stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)
+
+
+def _level(steps: IntArray, values: FloatArray, start: float, end: float) -> float:
+    part = values[(steps >= start) & (steps < end)]
+    return float(np.mean(part)) if len(part) >= 3 else math.nan
+
+
+def _fall(steps: IntArray, values: FloatArray, at: float, width: float) -> float:
+    """Return the mean value before step `at` minus the mean after it."""
+    return _level(steps, values, at - width, at) - _level(steps, values, at, at + width)
+
+
+def _moves_rate(study: Study, trial: Trial, start: float, epoch: float) -> bool:
+    """Return True if the learning rate changes at this start of an epoch and is constant on both sides."""
+    rates = study.curve(trial, "learning_rate").finite
+    before = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]
+    after = rates.values[(rates.steps >= start) & (rates.steps < start + epoch / 3)]
+    if not len(before) or not len(after) or not before[-1] > 0:
+        return False
+    constant = np.ptp(before) <= 1e-6 * before[-1] and np.ptp(after) <= 1e-6 * before[-1]
+    return bool(constant and abs(after[0] / before[-1] - 1) > _MAX_RATE_CHANGE)
+
+
+def _is_running_mean(steps: IntArray, values: FloatArray, epoch: float) -> bool:
+    """Return True if the noise fades within each epoch, as that of a mean over the epoch so far does."""
+    position = (steps[1:] % epoch) / epoch
+    noise = np.abs(np.diff(values))
+    inner = (steps[1:] >= epoch / 2) & (position > 1 / epoch)
+    early, late = noise[inner & (position < 0.2)], noise[inner & (position > 0.8)]
+    if len(early) < 3 or len(late) < 3:
+        return False
+    return bool(np.median(late) < _MIN_ROUGHNESS * np.median(early))

@@ -1,0 +1,68 @@
+"""Settings of Adam and its variants."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+
+from advisor.model import optimizers, parameter_kinds
+from advisor.model.space import as_number, words_of
+from advisor.model.study import Study, Trial
+
+_ADAM = frozenset(("adam", "adamw", "nadam"))
+
+
+def is_adam(trial: Trial) -> bool:
+    """Return True if the trial's optimizer is Adam, AdamW or NAdam, also in 8 bits or paged."""
+    return any(optimizers.optimizer_of(name) in _ADAM for name in _names(trial))
+
+
+def is_adamw(trial: Trial) -> bool:
+    """Return True if the trial's weight decay is separate from the gradient and multiplied by the learning rate, as in AdamW."""
+    return any(optimizers.optimizer_of(name) == "adamw" for name in _names(trial))
+
+
+def _names(trial: Trial) -> Iterator[str]:
+    """Yield the trial's optimizer: as the hook noted it, or else as a hyperparameter chooses it."""
+    noted = trial.facts.get("optimizer")
+    if noted:
+        yield noted
+        return
+    yield from (str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n))
+
+
+def epsilon(trial: Trial) -> float:
+    """Return Adam's epsilon; NaN if unknown."""
+    noted = trial.fact("optimizer.epsilon")
+    if noted > 0:
+        return noted
+    return next((as_number(v) for n, v in trial.params.items() if is_epsilon(n)), math.nan)
+
+
+def is_epsilon(name: str) -> bool:
+    """Return True if the name denotes Adam's epsilon."""
+    return optimizers.denotes("epsilon", name, "adam") or optimizers.denotes("epsilon", name, "adamw")
+
+
+def weight_decay(trial: Trial) -> float:
+    """Return the largest weight decay of the optimizer's parameter groups; NaN if unknown."""
+    noted = [
+        value
+        for name in trial.facts
+        if re.fullmatch(r"optimizer\.(group\d+\.)?weight_decay", name) and math.isfinite(value := trial.fact(name))
+    ]
+    if noted:
+        return max(noted)
+    return next((as_number(v) for n, v in trial.params.items() if is_weight_decay(n)), math.nan)
+
+
+def is_weight_decay(name: str) -> bool:
+    """Return True if the name denotes the strength of the weight decay."""
+    words = [w for w in words_of(name) if w not in ("adam", "adamw", "optimizer", "optim")]
+    return words in (["weight", "decay"], ["wd"], ["weightdecay"])
+
+
+def searched(study: Study, denotes_it: Callable[[str], bool]) -> str | None:
+    """Return the name of the searched hyperparameter that the function `denotes_it` accepts; None if there is none."""
+    return next((name for name in study.searched if denotes_it(name)), None)

@@ -1,0 +1,157 @@
+"""The rule `adam-epsilon`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.computed.curves import curve_tails
+from advisor.computed.stability import clipping
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
+from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count as Counted
+from advisor.model.message import Number, Percent, say
+from advisor.model.study import Study, Trial
+from advisor_rules.optimizer import _adam
+
+_MIN_NORMS = 20
+"""Minimum number of logged gradient norms."""
+_SMALL = 1e-3
+"""Suggested epsilon, as a share of the typical gradient of a parameter."""
+
+
+class AdamEpsilon(Rule):
+    """Adam's epsilon is as large as the gradients, so Adam no longer adapts its step to them.
+
+    ## What it looks at
+    Adam divides by the root mean square of a parameter's gradients, plus epsilon. The rule compares epsilon with the root mean
+    square over all parameters: the logged gradient norm, after clipping, divided by the root of the number of trainable parameters,
+    as the median over the training. It looks at the five best trials that gained at least half of the best trial's gain, and fires
+    if epsilon is at least as large in most of them. It is quiet if epsilon is searched, because then the study compares its values.
+
+    ## Why it matters
+    If epsilon is as large as the gradient, updates are less than half as large as Adam's, and those of parameters with small
+    gradients are much smaller: training is close to SGD with a learning rate of learning rate / epsilon. The best learning rate
+    moves with the size of the gradient, which depends on the size of the model, the batch, clipping, and factors of the loss.
+
+    ## What to do
+    Lower epsilon to a thousandth of the typical gradient or less, and search the learning rate again: updates become larger. If
+    the gradients are tiny because the loss is divided by a large number, remove that factor. If the large epsilon is meant,
+    search it together with the learning rate.
+
+    ## How sure
+    Certainty class: mechanism for the finding, mixed for the harm. The share of Adam's update that remains follows from its
+    formula, and most parameters have gradients below the root mean square, so the rule understates the effect. That a default
+    epsilon becomes too large for the gradients of large transformers is reported in arXiv 2309.14322. In four pairs of
+    trainings of small language models, an epsilon of 1.3 to 1.8 times the gradient raised the validation loss by 0.14 to 0.22
+    at an unchanged learning rate, but after the learning rate was tuned again (it went up tenfold in two of four), the loss was
+    the same within 0.03. So it is a note, with a confidence of 0.6 times the share of the good trials that agree. On recordings
+    of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with a large
+    epsilon or a tiny factor of the loss and in none of 60 without.
+    """
+
+    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
+    goal: ClassVar[Goal] = "stability"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-boundary", "curve-still-improving"),
+            shares="study",
+            because="A large epsilon makes all updates smaller, as a lower learning rate would.",
+            waits=False,
+        ),
+    )
+
+    share: Factor = 1.0
+    """Minimum epsilon as a multiple of the typical gradient. At 1, updates are at most half as large as Adam's."""
+    best: Count = 5
+    """Maximum number of best trials to examine."""
+    reach: Share = 0.5
+    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding about the study."""
+        good = [t for t in curve_tails.good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
+        if not good:
+            raise MissingData("no good trial is known to use Adam", needs="design")
+        read = [e for t in good if (e := _read(study, t)) is not None]
+        if not read:
+            raise MissingData(
+                "the size of a parameter's gradient, or epsilon, is unknown; log the gradient norm at every step, epsilon and the "
+                "number of parameters (the advisor's training hook does)",
+                needs="grad_norm",
+            )
+        large = [e for e in read if e.epsilon >= self.share * e.gradient]
+        if _adam.searched(study, _adam.is_epsilon) is None and 2 * len(large) > len(read):
+            yield self._finding(study, large, len(read))
+
+    def _finding(self, study: Study, large: list[_Epsilon], judged: int) -> Finding:
+        typical, epsilon = (float(np.median([getattr(e, key) for e in large])) for key in ("gradient", "epsilon"))
+        smaller = 10.0 ** math.floor(math.log10(_SMALL * typical))
+        message = say(
+            "Adam's epsilon, {epsilon}, is larger than the typical gradient of a parameter, {gradient}, in {n} of {judged}, so "
+            "updates are about {share} of Adam's.",
+            epsilon=Number(epsilon),
+            gradient=Number(typical),
+            n=len(large),
+            judged=Counted(judged, "good trial"),
+            share=Percent(typical / (typical + epsilon)),
+        )
+        action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=Number(smaller))
+        name = next((n for n in study.spec.parameters if _adam.is_epsilon(n)), None)
+        change: Change = Advise(text=str(action))
+        if name is not None:
+            change = FixParameter(parameter=name, value=smaller, why=str(message))
+        return self.finding(
+            message,
+            action=action,
+            severity="note",
+            confidence=0.6 * len(large) / judged,
+            subject=name,
+            side="high",
+            trials=[e.trial for e in large],
+            evidence=(
+                CurveEvidence(
+                    metrics=(study.signals["grad_norm"],),
+                    caption="Below the line, epsilon is larger than the typical gradient of a parameter.",
+                    trials=tuple(e.trial.id for e in large),
+                    lines=(Line(value=epsilon * math.sqrt(large[0].parameters), label="epsilon × √parameters"),),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("epsilon", Number(epsilon)),
+                        ("gradient norm / √parameters, median", Number(typical)),
+                        ("trainable parameters", Number(large[0].parameters)),
+                        ("limit, epsilon / gradient", Number(self.share)),
+                    )
+                ),
+            ),
+            changes=(change,),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Epsilon:
+    """Epsilon and the typical gradient of one trial."""
+
+    trial: Trial
+    epsilon: float
+    gradient: float
+    """Root mean square over the parameters, as the median over the training, after clipping."""
+    parameters: float
+    """Number of trainable parameters."""
+
+
+def _read(study: Study, trial: Trial) -> _Epsilon | None:
+    norms, parameters = study.curve(trial, "grad_norm").finite.values, trial.fact("model_parameters")
+    epsilon, limit = _adam.epsilon(trial), clipping.threshold(trial)
+    if len(norms) < _MIN_NORMS or not parameters > 0 or not epsilon > 0:
+        return None
+    norms = np.minimum(norms, limit) if math.isfinite(limit) else norms
+    gradient = float(np.median(norms)) / math.sqrt(parameters)
+    return _Epsilon(trial, epsilon, gradient, parameters) if gradient > 0 else None

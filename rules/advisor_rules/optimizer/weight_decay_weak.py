@@ -1,0 +1,161 @@
+"""The rule `weight-decay-weak`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.computed.stability.instability import rate_of
+from advisor.engine.rule import Relation, Rule, Share
+from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.evidence import FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count, Name, Number, Percent, say
+from advisor.model.space import rounded
+from advisor.model.study import Study, Trial
+from advisor_rules.optimizer import _adam
+
+_ACTS = 0.1
+"""Learning rate times weight decay, summed over the steps, from which on a weight decay acts: weights shrink by 10 %."""
+
+
+class WeightDecayWeak(Rule):
+    """AdamW's weight decay is too weak to act within the length of the training.
+
+    ## What it looks at
+    The learning rate times the weight decay, summed over all steps, in each trial with AdamW and a positive weight decay. Each step
+    multiplies the weights by one minus this product, so the sum is the length of training in timescales of the decay, 1 / (learning
+    rate × weight decay) steps. If the learning rate was not logged, its peak is used for all steps, which makes the sum too large
+    rather than too small. The rule fires if the weights shrink by less than 3 % in every trial.
+
+    ## Why it matters
+    Such a weight decay regularises nothing, whatever its value looks like: 0.01 acts within 1,000 steps at a learning rate of 0.01,
+    and does nothing at 0.00002. A study that searches it spends trials on a hyperparameter without effect. A weight decay that was
+    tuned for a longer training or a smaller batch often ends up here, because both change the number of timescales.
+
+    ## What to do
+    Leave weight decay out of the search, at any value. To regularise by it, use values at which the weights shrink by 10 % or more
+    during training; a model that was trained before then also loses what it had learned. If you change the number of steps or the
+    batch size, keep the number of timescales: it is a better guide than the value.
+
+    ## How sure
+    Certainty class: mechanism. The sum follows from AdamW's update. In four trainings of small language models, a weight decay
+    three times the limit (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, of 1.2 to 2.4, against none
+    with the same seed. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired
+    in 20 of 20 studies with such a weight decay and in none of 60 without. That the timescale matters, rather than the weight
+    decay alone, is the result of arXiv 2405.13698 and 2505.13738, and that weight decay decides whether a learning rate suits
+    models of other widths that of 2510.19093; where the best timescale lies, our recordings do not show. Confidence is 0.9, or
+    0.8 if the weight decay is not searched and may be meant so.
+    """
+
+    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
+    goal: ClassVar[Goal] = "regularisation"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-insensitive", "space-boundary", "space-shrink"),
+            shares="subject",
+            because="Weight decay is too weak to have an effect anywhere in this range.",
+        ),
+    )
+
+    weak: Share = 0.03
+    """Maximum share by which a weight decay without effect shrinks the weights during a training. Our choice."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding about the study."""
+        ended = [t for t in study.trials if study.feasible[t.index] and study.ended[t.index] and not study.cut_short(t)]
+        if not ended:
+            raise MissingData("no trial ran to its planned end", needs="full_length")
+        with_adamw = [t for t in ended if _adam.is_adamw(t)]
+        if not with_adamw:
+            raise MissingData("no trial is known to use AdamW", needs="design")
+        if study.unit != "step":
+            raise MissingData("steps are not optimizer steps, so the decay of the weights is unknown", needs="facts")
+        decaying = [t for t in with_adamw if _adam.weight_decay(t) != 0]
+        decays = [d for t in decaying if (d := _read(study, t)) is not None]
+        if not decaying:
+            return
+        if len(decays) < len(decaying):
+            raise MissingData(
+                "the weight decay or the learning rate of a trial is unknown; log both as parameters", needs="facts"
+            )
+        strongest = max(decays, key=lambda d: d.timescales)
+        if strongest.shrinks < self.weak:
+            yield self._finding(study, decays, strongest)
+
+    def _finding(self, study: Study, decays: list[_Decay], strongest: _Decay) -> Finding:
+        searched = _adam.searched(study, _adam.is_weight_decay)
+        ranked = study.ranked([d.trial for d in decays])
+        best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
+        message = say(
+            "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}.",
+            share=Number(100 * strongest.shrinks, 2, "%"),
+            n=Count(len(decays), "trial"),
+        )
+        action = say(
+            "{fix} at the best trial's learning rate and steps, weight decay acts from {acts} on.",
+            fix="Do not count on weight decay to regularise:"
+            if searched is None
+            else say("Fix {name}:", name=Name(searched)),
+            acts=Number(rounded(_ACTS / best.rate_sum, 2)),
+        )
+        change: Change = Advise(text=str(action))
+        if searched is not None:
+            change = FixParameter(parameter=searched, value=best.decay, why=str(message))
+        return self.finding(
+            message,
+            action=action,
+            severity="note",
+            confidence=0.8 if searched is None else 0.9,
+            subject=searched,
+            side=None if searched is None else "low",
+            trials=[d.trial for d in decays],
+            evidence=(
+                FigureEvidence(
+                    rows=(
+                        ("trial with the strongest decay", Name(strongest.trial.name)),
+                        ("its weight decay", Number(strongest.decay)),
+                        ("its learning rate, summed over the steps", Number(strongest.rate_sum)),
+                        ("length of its training in timescales", Number(strongest.timescales)),
+                        ("limit", say("weights shrink by {weak}", weak=Percent(self.weak))),
+                    )
+                ),
+            ),
+            changes=(change,),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Decay:
+    """The decay of the weights in one trial."""
+
+    trial: Trial
+    decay: float
+    """Weight decay."""
+    rate_sum: float
+    """Learning rate, summed over the steps."""
+
+    @property
+    def timescales(self) -> float:
+        return self.rate_sum * self.decay
+
+    @property
+    def shrinks(self) -> float:
+        """Share of a weight that is gone at the end of training if no gradient restores it."""
+        return -math.expm1(-self.timescales)
+
+
+def _read(study: Study, trial: Trial) -> _Decay | None:
+    decay, rates = _adam.weight_decay(trial), study.curve(trial, "learning_rate").finite
+    last = max((int(c.steps[-1]) for c in (rates, study.cost_curve(trial)) if len(c)), default=0)
+    steps = np.nanmax([study.planned_steps(trial), last + 1])
+    peak = max(rate_of(study, trial), float(rates.values.max()) if len(rates) else 0.0)
+    if len(rates) > 1 and rates.steps[-1] >= 0.9 * last:
+        total = float(rates.values @ np.diff(rates.steps, prepend=rates.steps[0] - 1))
+    else:
+        total = peak * float(steps)
+    return _Decay(trial, decay, total) if decay > 0 and total > 0 else None

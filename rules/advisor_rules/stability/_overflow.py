@@ -1,0 +1,99 @@
+"""Steps that a gradient scaler skipped although the loss scale was far too low to cause the overflow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.space import FloatArray, IntArray
+from advisor.model.study import Study, Trial
+
+LARGEST = 65504.0
+"""Largest finite float16."""
+_LOSSES = 5
+"""Number of losses at each end of a training whose medians are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """The steps that one trial skipped."""
+
+    trial: Trial
+    steps: int
+    """Number of steps, with the skipped ones."""
+    skipped: int
+    in_vain: int
+    """Number of skipped steps in the second half of training at which the scaled gradient was far below the largest float16."""
+    first: int
+    """Completed step after the first such skip in the second half."""
+    scale: float
+    """Loss scale at the end of training."""
+    gradient: float
+    """Largest gradient norm of a completed step, before clipping; NaN if unknown."""
+    exploded: bool
+    """Whether the training loss ended above its start."""
+
+    @property
+    def room(self) -> float:
+        """Factor by which the largest known gradient, scaled at the end of training, is below the largest float16."""
+        return LARGEST / (self.scale * self.gradient) if self.scale > 0 else math.inf
+
+
+def read(study: Study, trial: Trial, room: float) -> Overflow | None:
+    """Return the skipped steps of a trial; None if it logged no loss scale and no skipped steps, or completed too few steps.
+
+    A skip is in vain if even the largest gradient norm until then, multiplied by the scale, was `room` times below the largest
+    float16. If gradient norms are unknown, it is in vain if the scale was below 1.
+    """
+    scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
+    if len(scales) < 2 or len(scales) != len(skips):
+        return None
+    counts = np.rint(skips.values * np.diff(skips.steps, prepend=skips.steps[0] - 1)).clip(min=0)
+    unlogged = max(_number(trial.fact("skipped_steps")) - counts.sum(), 0.0)
+    limits = _limits(study, trial, scales.steps, room)
+    # The j-th skip before a row, counted from it, happened at 2^j times the scale of the row; after the last row, at 2^(1 - j).
+    far = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
+    in_vain = np.clip(far, 0, counts)
+    last_in_vain = max(unlogged - max(-far[-1], 0.0), 0.0)
+    attempts = skips.steps - skips.steps[0] + 1 + np.cumsum(counts)
+    total = float(attempts[-1] + unlogged)
+    late = attempts > total / 2
+    hits = np.flatnonzero(late & (in_vain > 0))
+    late_share = min(max((total / 2 - float(attempts[-1])) / max(unlogged, 1.0), 0.0), 1.0)
+    return Overflow(
+        trial=trial,
+        steps=round(total),
+        skipped=round(float(counts.sum() + unlogged)),
+        in_vain=round(float(in_vain[late].sum() + last_in_vain * (1 - late_share))),
+        first=int(skips.steps[hits[0]] if len(hits) else skips.steps[-1]),
+        scale=float(scales.values[-1] * 0.5 ** min(unlogged, 1000.0)),
+        gradient=_largest(study, trial),
+        exploded=_exploded(study, trial),
+    )
+
+
+def _limits(study: Study, trial: Trial, steps: IntArray, room: float) -> FloatArray:
+    """Return, for each of the steps, the largest scale at which an overflow is in vain, shape (steps,)."""
+    norms = study.peaks(trial, "grad_norm").finite
+    if not len(norms) or not norms.values.max() > 0:
+        return np.ones(len(steps))
+    so_far = np.maximum.accumulate(norms.values)
+    at = np.clip(np.searchsorted(norms.steps, steps, side="right") - 1, 0, len(so_far) - 1)
+    limits: FloatArray = LARGEST / (room * np.maximum(so_far[at], 1e-300))
+    return limits
+
+
+def _largest(study: Study, trial: Trial) -> float:
+    norms = study.peaks(trial, "grad_norm").finite.values
+    return float(norms.max()) if len(norms) else math.nan
+
+
+def _exploded(study: Study, trial: Trial) -> bool:
+    losses = study.curve(trial, "train_loss").finite.values
+    return len(losses) > 2 * _LOSSES and bool(np.median(losses[-_LOSSES:]) > np.median(losses[:_LOSSES]))
+
+
+def _number(value: float) -> float:
+    return value if value > 0 else 0.0
