@@ -66,7 +66,7 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
 
 
 def joint_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
-    """Return the p-value of each of n series, (n,), corrected for testing all of them (Benjamini and Hochberg); None counts as 1."""
+    """Return the p-value of each series, (n,), corrected for testing all of them (Benjamini and Hochberg); 1 for None."""
     return np.asarray(stats.false_discovery_control([1.0 if o is None else o.p for o in tested]), dtype=np.float64)
 
 

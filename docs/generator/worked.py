@@ -17,7 +17,7 @@ from advisor.report import Report
 from advisor.report.formats import view
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
-from cases import RECORDED, Case, load_cases
+from cases import PLAIN, RECORDED, Case, load_cases
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ EXAMPLES = (
     Example("steps", "decay-ends-early", "decay-too-low", "A decay that ends too early"),
     Example("batch", "loader-slow", "input-bound", "Steps that wait for data"),
     Example("optimizer", "adam-epsilon-large", "adam-epsilon", "An epsilon as large as the gradients"),
+    Example("finetuning", "plain-tuned-turned", "forgetting", "What was learned before is lost"),
+    Example("reinforcement", "plain-grpo-prompts-hard", "groups-without-advantage", "Prompts that teach nothing"),
     Example("decision", "configurations-alike", "adopt", "Two settings that are as good", "Best trial for each value"),
 )
 
@@ -58,7 +60,7 @@ def pages() -> Mapping[str, str]:
 
 @cache
 def _cases() -> Mapping[str, Case]:
-    return {case.raw["studies"][0]: case for case in reversed(load_cases([RECORDED]))}
+    return {case.raw["studies"][0]: case for case in reversed(load_cases([RECORDED, PLAIN]))}
 
 
 @cache
