@@ -3,7 +3,10 @@ import engine
 from advisor.engine.registry import load_rules
 from advisor.model.finding import MissingData
 
-OF_OTHER_STUDIES = {"eval-sample-skew", "params-ignored", "warmup-shortest", "steps-to-fit", "batch-changed"}
+OF_OTHER_STUDIES = set(
+    "adam-epsilon batch-changed completions-truncated curve-staircase entropy-collapse eval-sample-skew forgetting "
+    "groups-without-advantage loss-scale params-ignored policy-jumps steps-to-fit warmup-shortest weight-decay-weak".split()
+)
 """Rules that need a study of another kind."""
 
 

@@ -88,7 +88,7 @@ def test_a_rule_in_a_new_chapter_is_found(tmp_path, monkeypatch):
     (chapter / "__init__.py").write_text("")
     (chapter / "culprit.py").write_text(RELATED)
     monkeypatch.setattr(advisor_rules, "__path__", [*advisor_rules.__path__, str(tmp_path)])
-    assert load_rules()[-1].rule_id() == "culprit"
+    assert "culprit" in [rule.rule_id() for rule in load_rules()]
 
 
 def test_a_rule_file_that_cannot_be_loaded(own, tmp_path):

@@ -213,9 +213,9 @@ def test_a_result_is_kept_while_the_store_is_unreachable(project, proxy, monkeyp
         loop()
     proxy.restored()
     assert [trial.number for trial in open_study(SPEC, **where).trials(2)] == [1]
-    assert statuses()["trial-0"] == "complete"
-    client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
-    curve = client.get_metric_history(runs()["trial-0"].id, "val/loss")
+    first = next(run for run in read_experiment(SPEC.study, **where).runs if run.name == "trial-0")
+    assert first.tags[contract.TAG_STATUS] == "complete"
+    curve = mlflow.MlflowClient(**where).get_metric_history(first.id, "val/loss")
     assert [(m.step, m.value) for m in curve] == [(10, 0.4), (20, 0.2), (30, 0.3)]
     assert not list(project.glob("advisor-runs/*/*"))
 

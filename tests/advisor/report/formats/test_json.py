@@ -39,7 +39,7 @@ def test_it_has_the_keys_that_other_tools_read(report: Report) -> None:
     assert unlock["checks"] == ["input-bound"]
     assert {v["rule"]: v["needs"] for v in data["verdicts"]}["input-bound"] == {"lack": "timing", "at_least": None}
     assert data["next"] == [{"file": n.file, "goal": n.spec.goal} for n in report.next_studies]
-    assert data["next"][0]["file"] == "1-tune-adamw-in-a-study-of-its-own.yaml"
+    assert data["next"][0]["file"] == "1-tune-adamw-in-a-separate-study.yaml"
     assert {"rule", "message", "reason"} == data["deferred"][0].keys()
     assert data["best"]["value"] == pytest.approx(report.best.value)
     assert data["inferred"]["direction"] == "inferred from the metric's name"

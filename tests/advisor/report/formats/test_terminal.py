@@ -36,8 +36,8 @@ def test_the_terminal_shows_the_main_points(report: Report) -> None:
         assert str(finding.action) in text
     assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
     assert "→ Log the time of each step and its wait for data: that unlocks 1 check." in text
-    assert "advisor run advisor-report/next/1-tune-adamw-in-a-study-of-its-own.yaml -- python train.py" in text
-    assert "\n  next/2-tune-nadam-in-a-study-of-its-own.yaml\n" in text
+    assert "advisor run advisor-report/next/1-tune-adamw-in-a-separate-study.yaml -- python train.py" in text
+    assert "\n  next/2-tune-nadam-in-a-separate-study.yaml\n" in text
     assert "inferred from the metric's name. Overrule: --direction minimize|maximize" in text
 
 
