@@ -17,11 +17,15 @@ _LEVEL = 0.01
 
 
 def find_memory_failures(
-    blocks: Mapping[str, CurveBlock], params: Sequence[Mapping[str, Value]], crashed: Iterable[int]
+    blocks: Mapping[str, CurveBlock],
+    params: Sequence[Mapping[str, Value]],
+    crashed: Iterable[int],
+    started: Sequence[float | None],
 ) -> tuple[dict[int, str], list[Decision]]:
     """Return error texts by trial, and the decision about them.
 
-    params: hyperparameters of each trial; crashed: trials that failed without an error text.
+    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
+    If no trial trained after the first failure, the store, the disk or the machine may have failed instead.
     """
     silent = ~logged(blocks, len(params))
     failed = [i for i in crashed if silent[i]]
@@ -32,11 +36,19 @@ def find_memory_failures(
         if not lacking or not fine or 1 / math.comb(len(lacking) + len(fine), len(lacking)) > _LEVEL:
             continue
         limit = min(sizes[i] for i in lacking)
+        if not _trained_later(fine, lacking, started):
+            continue
         if max(sizes[i] for i in fine) < limit:
             where = f"{clean(name)} of {setting(limit)} or more"
             text = f"out of memory, probably: no trial with {where} logged anything"
             return dict.fromkeys(lacking, text), [_decision(len(lacking), len(params), where)]
     return {}, []
+
+
+def _trained_later(fine: Sequence[int], lacking: Sequence[int], started: Sequence[float | None]) -> bool:
+    """Return True if a trial that trained started after one that failed."""
+    failures = [start for i in lacking if (start := started[i]) is not None]
+    return any(failures and (start := started[i]) is not None and start > min(failures) for i in fine)
 
 
 def _decision(lacking: int, trials: int, where: str) -> Decision:

@@ -76,7 +76,8 @@ def find_ends(
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: End("no_data", "its launch failed") for i in launches}
-    lacking, of_memory = find_memory_failures(blocks, params, set(crashed) - errors.keys() - set(launches))
+    silent = set(crashed) - errors.keys() - set(launches)
+    lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
     ends |= {i: End("infeasible", "it probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from advisor.model.study import Study, Trial
+from advisor.model import parameter_kinds
+from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import clean, number
 
 MIN_TRIALS = 3
@@ -39,7 +41,11 @@ def with_target(study: Study) -> Study:
 
 def _stopped_at_target(trials: list[Trial], study: Study) -> list[Trial]:
     """Return the trials that ended at their first evaluation beyond a common level, if all others had the time to reach it."""
-    curves = [(t, c) for t in trials if len(c := study.cost_curve(t).finite) >= MIN_EVALUATIONS]
+    curves = [
+        (t, c)
+        for t in trials
+        if len(c := study.cost_curve(t).finite) >= MIN_EVALUATIONS and not _ended_as_planned(t, c)
+    ]
     if len(curves) < MIN_TRIALS:
         return []
     steps = np.array([float(c.steps[-1]) for _, c in curves])
@@ -52,7 +58,22 @@ def _stopped_at_target(trials: list[Trial], study: Study) -> list[Trial]:
         others_had_time = (np.minimum(last, before)[~reached] > level).all() and (
             steps[~reached] >= FULL * steps.max()
         ).all()
-        apart = len(set(steps[reached])) >= MIN_TRIALS and steps[reached].max() >= MIN_RATIO * steps[reached].min()
-        if (before[reached] > level).all() and others_had_time and apart:
-            return [t for (t, _), yes in zip(curves, reached, strict=True) if yes]
+        stopped = [curve for curve, yes in zip(curves, reached, strict=True) if yes]
+        if (before[reached] > level).all() and others_had_time and _lengths_differ(stopped):
+            return [t for t, _ in stopped]
     return []
+
+
+def _ended_as_planned(trial: Trial, curve: Curve) -> bool:
+    """Return True if the trial's last evaluation is its last one within the planned steps."""
+    interval = float(np.diff(curve.steps).max())
+    return float(curve.steps[-1]) + interval > trial.fact("max_train_steps")  # False if the plan is unknown
+
+
+def _lengths_differ(curves: Sequence[tuple[Trial, Curve]]) -> bool:
+    """Return True if steps, evaluations and examples all differ: equal epochs differ in steps if batch sizes differ."""
+    steps = np.array([float(c.steps[-1]) for _, c in curves])
+    examples = steps * np.array([parameter_kinds.batch_size(t) for t, _ in curves])
+    evaluations = np.array([float(len(c)) for _, c in curves])
+    measures = [steps, evaluations, *([examples] if np.isfinite(examples).all() else [])]
+    return all(len(set(m)) >= MIN_TRIALS and m.max() >= MIN_RATIO * m.min() for m in measures)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from small_experiments import experiment, points, run
 
@@ -8,13 +10,22 @@ from advisor.tracking.study.assemble import assemble
 SIZES = (32, 64, 128, 256, 512, 1024) * 3
 
 
-def read(fails, *, tags=None, logs=lambda size: False):
+def read(fails, *, tags=None, logs=lambda size: False, sizes=SIZES):
     """Return the study of trials at several batch sizes, of which some fail; by default, those log nothing."""
     runs = [
-        run(i, status="FAILED" if fails(i, s) else "FINISHED", tags=tags if fails(i, s) else {}, batch_size=s, lr=i + 1)
-        for i, s in enumerate(SIZES)
+        replace(
+            run(
+                i,
+                status="FAILED" if fails(i, s) else "FINISHED",
+                tags=tags if fails(i, s) else {},
+                batch_size=s,
+                lr=i + 1,
+            ),
+            started=100.0 + i,
+        )
+        for i, s in enumerate(sizes)
     ]
-    logged = [i for i, s in enumerate(SIZES) if not fails(i, s) or logs(s)]
+    logged = [i for i, s in enumerate(sizes) if not fails(i, s) or logs(s)]
     return assemble(
         experiment(runs, val__loss=points(*((i, step, 1.0 / step, 100 + step) for i in logged for step in (1, 2, 3)))),
         objective="val/loss",
@@ -43,8 +54,17 @@ def test_silent_failures_at_the_largest_batch_sizes_ran_out_of_memory():
         (lambda i, size: size >= 512 and i != 4, {}),
         (lambda i, size: i == 17, {}),
         (lambda i, size: size >= 512, {"tags": {"error": "ValueError: more heads than dimensions"}}),
+        (lambda i, size: size >= 512, {"sizes": sorted(SIZES)}),
     ],
-    ids=["any size", "small sizes", "logged", "one large size trained", "too few", "another error"],
+    ids=[
+        "any size",
+        "small sizes",
+        "logged",
+        "one large size trained",
+        "too few",
+        "another error",
+        "an outage at the end",
+    ],
 )
 def test_other_failures_did_not(fails, options):
     study = read(fails, **options)

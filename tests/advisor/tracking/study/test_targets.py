@@ -40,3 +40,20 @@ def test_trainings_of_one_length_or_cut_anywhere_have_no_target() -> None:
     for _ in range(40):
         curves = [1 + np.exp(-np.arange(n) / 10) + 0.01 * rng.normal(size=n) for n in rng.integers(20, 60, 6)]
         assert make_study([{"lr": 0.1 * i} for i in range(1, 7)], {"val/loss": curves}).target is None
+
+
+@pytest.mark.parametrize("facts", [{}, {"max_train_steps": True}])
+def test_equal_epochs_at_several_batch_sizes_have_no_target(facts: dict[str, bool]) -> None:
+    rng = np.random.default_rng(3)
+    sizes = [32, 64, 128, 256] * 3
+    for epochs in (3, 5, 10):
+        ends = [0.5 + 0.1 * rng.random() for _ in sizes]
+        curves = [end + 0.5 * np.linspace(1, 0, epochs) for end in ends]
+        steps = [np.arange(1, epochs + 1) * (12_800 // size) for size in sizes]
+        made = make_study(
+            [{"lr": 0.01 * (i + 1), "batch_size": size} for i, size in enumerate(sizes)],
+            {"val/loss": curves},
+            steps={"val/loss": steps},
+            tags=[{"max_train_steps": str(at[-1])} if facts else {} for at in steps],
+        )
+        assert made.target is None
