@@ -10,6 +10,7 @@ from scipy import stats
 
 from advisor.computed.curves import step_noise
 from advisor.model.study import Study, Trial
+from advisor.stats.curve import smoothed
 
 MIN_NOISE_RATIO = 2.0
 """Minimum ratio of the best trial's noise between evaluations to the noise of the trial it is compared with."""
@@ -70,6 +71,11 @@ def _noise(around: step_noise.HalfAroundBest) -> float:
 
 
 def _expected_luck(around: step_noise.HalfAroundBest) -> float:
-    """Return the expected difference between the best point of the smooth course and the best evaluation."""
-    noise = _noise(around) * np.random.default_rng(0).standard_normal((_DRAWS, len(around.course)))
-    return float(around.course.min() - (around.course + noise).min(axis=1).mean())
+    """Return the expected difference between the best point of the true course and the best evaluation.
+
+    The true course is estimated by one parabola: local ones follow the noise and would take the best evaluation for the course.
+    """
+    points = around.course + around.rest
+    course = smoothed(points, len(points) - 1 + len(points) % 2)
+    noise = _noise(around) * np.random.default_rng(0).standard_normal((_DRAWS, len(course)))
+    return float(course.min() - (course + noise).min(axis=1).mean())
