@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,11 @@ _PARTS = frozenset(
     "rewards margin margins ema best last min max top smoothed std sd full".split()
 )
 """Words of metrics that are parts or variants of another metric and not its value on other data."""
+_DATA = frozenset(
+    "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
+    "upstream wiki wikitext wikipedia".split()
+)
+"""Words that name data rather than a part of a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +34,9 @@ class Decline:
 
     trial: Trial
     before: float
-    """Value at the first evaluation."""
+    """Value at the first evaluation, with its sign."""
     after: float
-    """Mean over the second half of the evaluations."""
+    """Mean over the second half of the evaluations, with its sign."""
     share: float
     """How much worse the metric got, as a share of the value before; negative if it got better."""
     p: float
@@ -41,15 +46,26 @@ class Decline:
 def other_metrics(study: Study) -> list[str]:
     """Return the evaluated metrics of the objective's quantity on data with another name, in alphabetical order."""
     objective = study.spec.objective.metric
-    return sorted(name for name in study.metrics if name != objective and _on_other_data(name, objective))
+    timed = {word for name in study.metrics if words(name)[-1:] == ("runtime",) for word in words(name)[:-1]}
+    return sorted(name for name in study.metrics if name != objective and _on_other_data(name, objective, timed))
 
 
-def _on_other_data(name: str, objective: str) -> bool:
+def _on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
+    """Return True if the name differs by a word for data. timed: words of `eval_NAME_runtime`, which Transformers logs."""
     if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
     same_quantity = quantity(name)[-1:] == quantity(objective)[-1:] and direction_of(name) == direction_of(objective)
     mine, other = (frozenset(words(n)) - SPLITS.keys() for n in (name, objective))
-    return same_quantity and mine != other and not (mine ^ other) & _PARTS
+    if not same_quantity or (mine ^ other) & _PARTS:
+        return False
+    added = mine - other
+    return bool(added & (_DATA | timed | _prefix(name)) or (added and (other - mine) & _DATA))
+
+
+def _prefix(name: str) -> frozenset[str]:
+    """Return the words of a dataset before a slash: "sums" for `eval_sums/loss`."""
+    parts = [part for part in name.split("/")[:-1] if split_of(part) and direction_of(part) is None]
+    return frozenset(word for part in parts for word in quantity(part))
 
 
 def declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> list[Decline]:
@@ -60,12 +76,13 @@ def declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> 
         curve, cost = study.metric(trial, metric).finite, study.cost_curve(trial).finite
         if min(len(curve), len(cost)) >= MIN_POINTS:
             p_gain = trend.falls_with(cost.steps.astype(np.float64), cost.values)
-            found.append(_decline(trial, sign * curve.values, p_gain, tests))
+            found.append(_decline(trial, curve.values, sign, p_gain, tests))
     return found
 
 
-def _decline(trial: Trial, costs: FloatArray, p_gain: float, tests: int) -> Decline:
+def _decline(trial: Trial, values: FloatArray, sign: float, p_gain: float, tests: int) -> Decline:
+    costs = sign * values
     first, late = Level(float(costs[0]), noise(costs), len(costs) - 3.0), level(costs[len(costs) // 2 :])
     worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
     p = max(late.p_above_level(first), p_gain)
-    return Decline(trial, abs(first.mean), abs(late.mean), worse, min(1.0, tests * p))
+    return Decline(trial, sign * first.mean, sign * late.mean, worse, min(1.0, tests * p))

@@ -90,6 +90,8 @@ def _collapse(
     study: Study, entry: Logged, index: int, rewarded: Logged, better: Level | None, limits: Limits
 ) -> Collapse | None:
     steps, entropy = entry.curve.steps, entry.curve.values
+    if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < 2:
+        return None
     start, after = float(np.median(entropy[:_FIRST])), level(entropy[index:])
     p = after.p_below(_FALLEN * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Name, Percent, Probability, limited, say
+from advisor.model.parameter_kinds import batch_size
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import Level, level
@@ -48,7 +51,9 @@ class GroupsWithoutAdvantage(Rule):
 
     ## What to do
     Leave out prompts that the model never or always answers rightly, or sample until enough groups have different rewards (dynamic
-    sampling). More completions for each prompt help if right answers are rare. A reward with more than two values helps as well.
+    sampling). A reward with more than two values helps as well. More completions for each prompt help if right answers are rare.
+    The rule doubles their number if the mean reward lies in the lower half of the rewards of the study, beyond noise, and the batch
+    is known and divisible by the new number.
 
     ## How sure
     Certainty: counted fact. That such groups have no gradient follows from the algorithm; DAPO (Yu et al. 2025, arXiv:2503.14476)
@@ -88,8 +93,18 @@ class GroupsWithoutAdvantage(Rule):
         values = entry.curve.values
         return _Shares(entry.trial, level(values[entry.part(0.0, self.start)]), level(values))
 
+    def _rarely_right(self, study: Study, trial: Trial) -> bool:
+        """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""
+        rewards = study.curve(trial, "policy_reward").finite.values
+        if len(rewards) < policy.MIN_POINTS:
+            return False
+        every = np.concatenate([study.curve(t, "policy_reward").finite.values for t in study.trials])
+        middle = (min(0.0, float(every.min())) + float(every.max())) / 2
+        return level(rewards).p_below(middle) <= self.false_alarms
+
     def _finding(self, study: Study, wasted: Sequence[_Shares], judged: int) -> Finding:
-        first, (size, change) = wasted[0], _larger_groups(study)
+        first = wasted[0]
+        size, change = _larger_groups(study) if self._rarely_right(study, first.trial) else (0, ())
         message = say(
             "All rewards are equal in {share} of the groups of {trial}, and in {start} of the first ones. The same holds "
             "for {n} of {of}.",
@@ -100,7 +115,7 @@ class GroupsWithoutAdvantage(Rule):
             of=Count(judged, "trial"),
         )
         larger = say(
-            " If right answers are rare, sample {more} completions for each prompt instead of {size}.",
+            " Rewards are low, so sample {more} completions for each prompt instead of {size}.",
             size=size,
             more=2 * size,
         )
@@ -131,10 +146,16 @@ class GroupsWithoutAdvantage(Rule):
 
 
 def _larger_groups(study: Study) -> tuple[int, tuple[Change, ...]]:
-    """Return the size of the groups (0 if it is unknown or varies) and the change to twice that size."""
+    """Return the size of the groups and the change to twice that size.
+
+    The size is 0 if it is unknown or varies, or if a batch does not consist of whole groups of twice that size.
+    """
+    batches = [batch_size(trial) for trial in study.trials]
     for name in _SIZES:
         sizes = {trial.params[name] for trial in study.trials if name in trial.params}
         if len(sizes) == 1 and isinstance(size := sizes.pop(), int) and size > 1:
+            if not all(batch % (2 * size) == 0 for batch in batches):
+                break
             why = "Larger groups contain different rewards more often."
             return size, (FixParameter(parameter=name, value=2 * size, why=why),)
     return 0, ()

@@ -19,21 +19,26 @@ from advisor.model.message import Count, Message, Name, Number, Probability, lim
 from advisor.model.reading import Kind
 from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
-from advisor.stats.spikes import Outliers, outliers
+from advisor.stats.spikes import outliers
 
 _ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_STEPS = 3
 """Minimum number of steps at which the policy is far away: the estimate of one step can hang on a single word."""
 _CONFIDENCE = 0.9
 """Confidence apart from noise: a jump can also come from a single odd batch of prompts."""
+_UNTESTED = 0.7
+"""Confidence for a curve that jumps so often that no test tells its jumps from its other points. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Jumps:
     trial: Trial
-    spikes: Outliers
+    p: float | None
+    """p-value of the outliers; None if the curve jumps so often that none is an outlier."""
     step: int
     """Step of the largest jump."""
+    ratio: float
+    """Ratio of that jump to the running median."""
 
 
 class PolicyJumps(Rule):
@@ -55,7 +60,8 @@ class PolicyJumps(Rule):
 
     ## How sure
     Certainty: tested on this study; the advice is a prior. The test is that of `stability-spikes`: an exponential tail fitted to
-    most of the points, corrected for the number of trials. The factor of ten is our choice; healthy recorded trainings stay below
+    most of the points, corrected for the number of trials. A curve that jumps at very many steps has no such tail; its jumps are
+    not tested, and confidence is 0.7. The factor of ten is our choice; healthy recorded trainings stay below
     it or within the tail. On trainings of tiny models from ten seeds (`benchmarks/quality/finetuning.py`), it fired in 10 of 10
     studies with too high rates and many steps on each batch, and in 1 of 90 others.
     """
@@ -96,24 +102,26 @@ class PolicyJumps(Rule):
         wild = (found.ratios >= self.factor) & (values >= self.far)
         if wild.sum() < _MIN_STEPS:
             return None
-        return _Jumps(entry.trial, found, int(steps[np.argmax(found.ratios * wild)]))
+        largest = int(np.argmax(found.ratios * wild))
+        p = found.p if len(found.indices) else None
+        return _Jumps(entry.trial, p, int(steps[largest]), float(found.ratios[largest]))
 
     def _finding(self, study: Study, jumps: Sequence[_Jumps], judged: int) -> Finding:
-        worst = max(jumps, key=lambda j: j.spikes.largest)
-        p = min(worst.spikes.p, self.false_alarms / judged)
+        worst = max(jumps, key=lambda j: j.ratio)
+        p, limit = worst.p, self.false_alarms / judged
         changes, action = _slower(study)
         return self.finding(
             say(
                 "The KL divergence of {trial} jumps to {ratio} times its running level at {step}. It jumps in {n} of {of}.",
                 trial=Name(worst.trial.name),
-                ratio=Number(min(worst.spikes.largest, 1e6), 2),
+                ratio=Number(min(worst.ratio, 1e6), 2),
                 step=study.at(worst.step),
                 n=len(jumps),
                 of=Count(judged, "trial"),
             ),
             action=action,
             severity="warning",
-            confidence=_CONFIDENCE * (1 - p),
+            confidence=_UNTESTED if p is None else _CONFIDENCE * (1 - p),
             trials=[j.trial for j in jumps],
             evidence=(
                 CurveEvidence(
@@ -125,11 +133,8 @@ class PolicyJumps(Rule):
                 FigureEvidence(
                     rows=(
                         ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
-                        (
-                            "largest ratio to the running median",
-                            limited(Number(worst.spikes.largest), Number(self.factor)),
-                        ),
-                        ("p-value", limited(Probability(p), self.false_alarms / judged)),
+                        ("largest ratio to the running median", limited(Number(worst.ratio), Number(self.factor))),
+                        ("p-value", "not tested" if p is None else limited(Probability(p), limit)),
                     )
                 ),
             ),

@@ -8,6 +8,7 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
+from advisor.contract.metric_direction import Direction
 from advisor.model.change import Advise
 from advisor.model.study import Study
 
@@ -70,6 +71,48 @@ def test_metrics_of_the_same_data_and_parts_of_metrics_do_not_count(other: str) 
     result = verdict(RULE, study(other=other))
     assert result.status == "not-assessed"
     assert "other data" in str(result.reason)
+
+
+def _named(objective: str, *others: str, direction: Direction = "minimize", signed: float = 1.0) -> Study:
+    """Trials whose objective improves by 0.6 while each other metric gets worse by 0.9."""
+    sign = 1.0 if direction == "minimize" else -1.0
+    rng = np.random.default_rng(0)
+    curves = {objective: [1 - sign * 0.6 * AT + 0.01 * rng.normal(size=15)]}
+    curves |= {name: [signed + sign * 0.9 * np.minimum(3 * AT, 1) + 0.01 * rng.normal(size=15)] for name in others}
+    return make_study([{"base_model": "a"}], curves, objective=objective, direction=direction)
+
+
+@pytest.mark.parametrize("part", "mse distill entropy commit ce l1 contrastive penalty adversarial generator".split())
+def test_a_part_of_a_loss_is_no_other_data(part: str) -> None:
+    assert verdict(RULE, _named("val/loss", f"val/{part}_loss", "val/loss_epoch")).status == "not-assessed"
+
+
+@pytest.mark.parametrize(
+    ("objective", "variant"), [("accuracy", "top5_accuracy"), ("f1", "macro_f1"), ("f1", "micro_f1")]
+)
+def test_a_variant_of_a_quantity_is_no_other_data(objective: str, variant: str) -> None:
+    made = _named(f"val/{objective}", f"val/{variant}", direction="maximize")
+    assert verdict(RULE, made).status == "not-assessed"
+
+
+@pytest.mark.parametrize(
+    ("objective", "others"),
+    [
+        ("val/loss", ["val/old_loss"]),
+        ("val/loss", ["val/wikitext_loss"]),
+        ("eval_loss", ["eval_sums/loss"]),
+        ("eval_new_loss", ["eval_sums_loss"]),
+        ("eval_code_loss", ["eval_sums_loss", "eval_sums_runtime"]),
+    ],
+)
+def test_finds_names_of_other_data(objective: str, others: list[str]) -> None:
+    (finding,) = verdict(RULE, _named(objective, *others)).findings
+    assert finding.subject == others[0]
+
+
+def test_values_keep_their_sign() -> None:
+    (finding,) = verdict(RULE, _named("val/r2", "val/old_r2", direction="maximize", signed=0.21)).findings
+    assert "to -0.69" in finding.message
 
 
 def test_cannot_tell_if_no_model_is_known_to_be_pretrained() -> None:

@@ -75,6 +75,15 @@ def test_quiet(made: Study) -> None:
     assert verdict(RULE, made).status == "quiet"
 
 
+@pytest.mark.parametrize("points", [20, 21, 25])
+def test_quiet_if_the_rewards_end_before_the_collapse(points: int) -> None:
+    rng = np.random.default_rng(0)
+    curves = {"train/reward": [np.full(points, 0.5)] * 2, "train/entropy": [entropy(rng, 4.0) for _ in range(2)]}
+    steps = {name: [np.arange(1, len(values[0]) + 1)] * 2 for name, values in curves.items()}
+    made = make_study([{"beta": 0.0}] * 2, curves, objective="train/reward", direction="maximize", steps=steps)
+    assert verdict(RULE, made).status == "quiet"
+
+
 def test_cannot_tell_without_an_entropy() -> None:
     result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
     assert result.status == "not-assessed"

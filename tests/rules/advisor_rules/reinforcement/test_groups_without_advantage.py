@@ -10,18 +10,29 @@ from advisor.model.change import Advise, FixParameter
 from advisor.model.study import Study
 
 RULE = "groups-without-advantage"
+RARE = (0.01, 0.02)
+"""Rewards at the start and the end if right answers are rare."""
 
 
-def study(start: float, end: float, trials: int = 3, seed: int = 0, groups: int = 12, **params: int) -> Study:
+def study(
+    start: float,
+    end: float,
+    trials: int = 3,
+    seed: int = 0,
+    groups: int = 12,
+    reward: tuple[float, float] = (0.3, 0.8),
+    **params: int,
+) -> Study:
     """A share of groups without advantage that goes from `start` to `end`, counted over `groups` groups a step."""
     rng = np.random.default_rng(seed)
     shares = [rng.binomial(groups, np.linspace(start, end, POINTS)) / groups for _ in range(trials)]
-    return policy_study([learning(rng) for _ in range(trials)], params, frac_reward_zero_std=shares)
+    rewards = [np.clip(learning(rng, *reward), 0.0, 1.0) for _ in range(trials)]
+    return policy_study(rewards, params, frac_reward_zero_std=shares)
 
 
 def example() -> Study:
-    """Four fifths of the groups have no advantage from the start."""
-    return study(0.85, 0.75, num_generations=4)
+    """Four fifths of the groups have no advantage from the start, because right answers are rare."""
+    return study(0.85, 0.75, reward=RARE, num_generations=4, batch_size=48)
 
 
 def test_fires_and_doubles_the_groups() -> None:
@@ -35,8 +46,19 @@ def test_fires_and_doubles_the_groups() -> None:
     assert change.apply(made.spec).parameters["num_generations"].value == 8
 
 
-def test_without_a_known_size_of_groups_it_only_advises() -> None:
-    (finding,) = verdict(RULE, study(0.8, 0.8)).findings
+@pytest.mark.parametrize(
+    ("reward", "params"),
+    [
+        (RARE, {}),
+        (RARE, {"num_generations": 4}),
+        (RARE, {"num_generations": 4, "batch_size": 12}),
+        ((0.95, 0.98), {"num_generations": 4, "batch_size": 48}),
+    ],
+    ids=["unknown groups", "unknown batch", "part of a group", "prompts that are too easy"],
+)
+def test_otherwise_it_only_advises(reward: tuple[float, float], params: dict[str, int]) -> None:
+    (finding,) = verdict(RULE, study(0.8, 0.8, reward=reward, **params)).findings
+    assert "completions" not in finding.action
     assert [change.kind for change in finding.changes] == ["advise"]
 
 

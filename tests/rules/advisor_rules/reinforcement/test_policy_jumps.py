@@ -7,6 +7,7 @@ from promise import kept, studies
 from studies import make_study, verdict
 
 from advisor.model.change import SetRange
+from advisor.model.evidence import FigureEvidence
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 
@@ -44,8 +45,21 @@ def test_fires_and_searches_lower_rates() -> None:
     assert (after.low, after.high) == (1e-7, 1e-5)
 
 
-def test_a_curve_that_jumps_all_the_time_counts_as_well() -> None:
-    assert verdict(RULE, study(25)).status == "fired"
+def test_a_curve_that_jumps_all_the_time_counts_without_a_test() -> None:
+    (finding,) = verdict(RULE, study(35)).findings
+    assert finding.confidence == 0.7
+    (figures,) = [e for e in finding.evidence if isinstance(e, FigureEvidence)]
+    assert "not tested" in [str(value) for _, value in figures.rows]
+
+
+def test_the_ratio_is_that_of_the_step() -> None:
+    made = study(4, trials=1)
+    curve = made.curve(made.trials[0], "policy_kl").values.copy()
+    curve[60] *= 1e-9
+    curve[:20] *= 1e-5
+    curve[5] *= 5e4  # a larger ratio, but near the reference
+    (finding,) = verdict(RULE, policy_study([learning(np.random.default_rng(0))], kl=[curve])).findings
+    assert int(str(finding.message).split(" times")[0].split()[-1].replace(",", "")) < 1000
 
 
 @pytest.mark.parametrize(
