@@ -145,8 +145,9 @@ class TuningLogger:
         Args:
             model: the trained model; described in tags and saved in checkpoints.
             optimizer: the model's optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of optimizers, the
-            main one first. Each gets a hook before and after its steps until the run is closed. params: hyperparameters of the
-            trial, by name. objective: name of the metric by which trials are compared; pass its values to `evaluate`.
+                main one first. Each gets a hook before and after its steps until the run is closed.
+            params: hyperparameters of the trial, by name.
+            objective: name of the metric by which trials are compared; pass its values to `evaluate`.
             direction: "minimize" or "maximize"; None: as the objective's name says.
             max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
             batch_size: examples per call of `step` on this rank, if `batches` does not count them.
@@ -176,10 +177,9 @@ class TuningLogger:
             spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
             close_timeout_s: maximum seconds for which `close` waits for the store.
             guard: let a background process compare this run with the others of its study during the training. "warn" logs one line
-            if the run cannot
-                become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the training then ends
-                before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several ranks would have
-                to stop at the same step, so "stop" only warns in distributed training.
+                if the run cannot become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the
+                training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several
+                ranks would have to stop at the same step, so "stop" only warns in distributed training.
             autopsy: at the first non-finite loss or gradient norm, store what explains it as an artifact of the run, for
                 `advisor autopsy RUN`. The artifact contains no data, except with "batch": then it also holds the batches of that
                 step. Healthy steps cost almost nothing (`advisor_pytorch.autopsy.watch`).

@@ -126,6 +126,8 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
     if len(sweeps) < 2:
         found = f"; too few rates with a result at {listed(few, 6)}" if few else ""
         raise AdvisorError(f"a ladder takes two sizes with at least {MIN_RATES} learning rates each{found}")
+    if next_size is not None and next_size <= sweeps[-1].size:
+        raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
     following = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
     notes = [f"Left out, because fewer than {MIN_RATES} rates have a result: size {listed(few, 6)}."] if few else []
     return _Reading(sweeps, rate).ladder(size or "parameters", following, (*notes, *_notes(sweeps, rate, size)))

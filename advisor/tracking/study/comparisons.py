@@ -19,8 +19,13 @@ _LEVEL = 0.05
 """Maximum probability, per study, of a false disagreement between metrics that depend on no hyperparameter."""
 _MIN_TRIALS = 8
 """Minimum number of trials to compare the preferences of two metrics."""
-_COSTS = frozenset("latency memory vram flops macs energy".split())
+_COSTS = frozenset("latency vram flops macs".split())
 """Words in names of metrics that measure what a trained model costs."""
+_RESOURCES, _UNITS = (
+    frozenset(("memory", "energy")),
+    frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
+)
+"""Words that also occur in names of quality metrics, and words of which one must stand beside them."""
 
 
 def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
@@ -115,7 +120,9 @@ def _dearer(study: Study) -> Iterator[str]:
 
 def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
-    return not own and not metric_names.is_companion(name) and bool(_COSTS & set(metric_direction.words(name)))
+    words = set(metric_direction.words(name))
+    of_model = bool(_COSTS & words or (_RESOURCES & words and _UNITS & words))
+    return not own and not metric_names.is_companion(name) and of_model
 
 
 def _end(slope: float) -> str:

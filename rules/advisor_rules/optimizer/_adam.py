@@ -40,9 +40,26 @@ def epsilon(trial: Trial) -> float:
     return next((as_number(v) for n, v in trial.params.items() if is_epsilon(n)), math.nan)
 
 
+def epsilon_parameter(study: Study) -> str | None:
+    """Return the name of the hyperparameter that is Adam's epsilon, by its name or by the value that the hook noted."""
+    return next(
+        (n for n in study.spec.parameters if is_epsilon(n) or (_denotes_epsilon(n) and _is_noted(study, n))), None
+    )
+
+
 def is_epsilon(name: str) -> bool:
-    """Return True if the name denotes Adam's epsilon."""
-    return optimizers.denotes("epsilon", name, "adam") or optimizers.denotes("epsilon", name, "adamw")
+    """Return True if the name denotes Adam's epsilon. `epsilon` alone may be a privacy budget or the size of an attack."""
+    return _denotes_epsilon(name) and not {"adam", "adamw", "optimizer", "optim"}.isdisjoint(words_of(name))
+
+
+def _denotes_epsilon(name: str) -> bool:
+    return any(optimizers.denotes("epsilon", name, optimizer) for optimizer in ("adam", "adamw"))
+
+
+def _is_noted(study: Study, name: str) -> bool:
+    """Return True if the hyperparameter equals Adam's epsilon, as noted by the hook, in every trial."""
+    pairs = [(trial.fact("optimizer.epsilon"), as_number(trial.params.get(name))) for trial in study.trials]
+    return bool(pairs) and all(math.isclose(noted, value, rel_tol=1e-6) for noted, value in pairs)
 
 
 def weight_decay(trial: Trial) -> float:
@@ -61,6 +78,11 @@ def is_weight_decay(name: str) -> bool:
     """Return True if the name denotes the strength of the weight decay."""
     words = [w for w in words_of(name) if w not in ("adam", "adamw", "optimizer", "optim")]
     return words in (["weight", "decay"], ["wd"], ["weightdecay"])
+
+
+def counts_steps(trial: Trial) -> bool:
+    """Return True if the trial states its length in optimizer steps; else its steps may be epochs."""
+    return any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
 
 
 def searched(study: Study, denotes_it: Callable[[str], bool]) -> str | None:

@@ -87,7 +87,7 @@ class AdamEpsilon(Rule):
                 needs="grad_norm",
             )
         large = [e for e in read if e.epsilon >= self.share * e.gradient]
-        if _adam.searched(study, _adam.is_epsilon) is None and 2 * len(large) > len(read):
+        if _adam.epsilon_parameter(study) not in study.searched and 2 * len(large) > len(read):
             yield self._finding(study, large, len(read))
 
     def _finding(self, study: Study, large: list[_Epsilon], judged: int) -> Finding:
@@ -103,7 +103,7 @@ class AdamEpsilon(Rule):
             share=Percent(typical / (typical + epsilon)),
         )
         action = say("Set epsilon to {smaller} or less, and search the learning rate again.", smaller=Number(smaller))
-        name = next((n for n in study.spec.parameters if _adam.is_epsilon(n)), None)
+        name = _adam.epsilon_parameter(study)
         change: Change = Advise(text=str(action))
         if name is not None:
             change = FixParameter(parameter=name, value=smaller, why=str(message))

@@ -83,6 +83,8 @@ class WeightDecayWeak(Rule):
             raise MissingData(
                 "the weight decay or the learning rate of a trial is unknown; log both as parameters", needs="facts"
             )
+        if not all(_adam.counts_steps(d.trial) for d in decays):
+            raise MissingData("the number of optimizer steps is unknown; log max_train_steps", needs="facts")
         strongest = max(decays, key=lambda d: d.timescales)
         if strongest.shrinks < self.weak:
             yield self._finding(study, decays, strongest)

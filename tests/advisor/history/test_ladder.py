@@ -112,3 +112,8 @@ def test_a_size_with_few_rates_is_left_out():
 def test_studies_must_share_their_objective():
     with pytest.raises(AdvisorError, match="differ in their objective"):
         read_ladder([study([0.02]), study([0.01], sizes=(4_000,), sign=-1)])
+
+
+def test_the_next_size_exceeds_the_known_ones():
+    with pytest.raises(AdvisorError, match="--next must exceed the largest size of the ladder"):
+        read_ladder([study([0.015] * 3)], next_size=16)

@@ -53,7 +53,9 @@ def test_better_trials_that_cost_more_are_one_warning():
         "If latency_ms is limited, declare `limits` in the study file for the hyperparameters that raise it."
     )
     assert not [w for w in with_latency(-1).warnings if "latency" in w]
-    assert not [w for w in with_latency(1, "quality_index").warnings if "higher" in w]
+    assert [w for w in with_latency(1, "gpu_memory_mb").warnings if "higher" in w]
+    for quality in ("quality_index", "val_energy_r2", "val_memory_recall"):
+        assert not [w for w in with_latency(1, quality).warnings if "higher" in w]
 
 
 def test_several_objectives_of_a_tuner_are_one_decision():

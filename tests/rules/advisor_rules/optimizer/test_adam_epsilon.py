@@ -1,5 +1,7 @@
 """The rule `adam-epsilon`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from studies import make_study, verdict
@@ -99,3 +101,14 @@ def test_it_keeps_its_promise():
         gradients = list(2 * size * rng.uniform(1, 10, size=rng.integers(1, 8)))
         fired += verdict("adam-epsilon", study_of(gradients, size, noise=rng.uniform(0, 1), seed=i)).status == "fired"
     assert fired == 0
+
+
+def test_an_epsilon_that_is_not_adams_is_left_alone():
+    """An attack of size `eps` or a privacy budget `epsilon`: the hook noted no epsilon of the optimizer, or another one."""
+    study = study_of([1e-3] * 3, 8.0, named=True)
+    foreign = replace(study, trials=tuple(replace(t, facts=_without_epsilon(t.facts)) for t in study.trials))
+    assert verdict("adam-epsilon", foreign).status == "not-assessed"
+
+
+def _without_epsilon(facts):
+    return {name: value for name, value in facts.items() if name != "optimizer.epsilon"}

@@ -99,3 +99,9 @@ def test_it_keeps_its_promise():
         decays = timescales / (rates * (N + 1) / 2)
         fired += verdict("weight-decay-weak", study_of(rates.tolist(), decays.tolist())).status == "fired"
     assert fired == 0
+
+
+def test_epochs_are_not_counted_as_optimizer_steps():
+    params = [{"lr": 1e-4 * 3**i, "weight_decay": 0.01, "optimizer": "AdamW"} for i in range(4)]
+    study = make_study(params, {"val/loss": [np.linspace(2, 1, 30)] * 4}, every=1)
+    assert verdict("weight-decay-weak", study).status == "not-assessed"
