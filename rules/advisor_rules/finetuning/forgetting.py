@@ -28,12 +28,12 @@ class Forgetting(Rule):
     """While fine-tuning improves the objective, the model gets worse on other data.
 
     ## What it looks at
-    Other evaluations of the same quantity as the objective, on data with another name: with the objective `eval_new_accuracy`,
-    the metric `eval_old_accuracy`. The name must differ by a word for data such as "old", "base" or "wiki", or by a dataset: a
-    part before a slash (`eval_sums/loss`), or a name with an `eval_sums_runtime`, which Transformers logs. The rule compares the
-    second half of each trial with its own first evaluation. The other metric must be worse by a tenth of its first value, beyond
-    noise, while the objective improves steadily (rank correlation with the steps). This must hold in the best trial and in most
-    of the best five. The rule judges studies that start from a pretrained model.
+    Other evaluations of the same quantity as the objective, on data with another name: with the objective `eval_new_accuracy`, the
+    metric `eval_old_accuracy`. The name must differ by a word for data such as "old", "base" or "wiki", or by a dataset: a part
+    before a slash (`eval_sums/loss`), or a name with an `eval_sums_runtime`, which Transformers logs. The rule compares the second
+    half of each trial with its own first evaluation. The other metric must be worse by a tenth of its first value, beyond noise,
+    while the objective improves steadily (rank correlation with the steps).
+    This must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained model.
 
     ## Why it matters
     Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so the trial with the
