@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_pytorch.frameworks import plain_values
 
 HYPERPARAMETERS = (
@@ -61,7 +63,8 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
         "lora_dropout": getattr(config, "lora_dropout", None),
         "use_rslora": getattr(config, "use_rslora", None),
         "use_dora": getattr(config, "use_dora", None),
-        "lora_target_modules": _targets(getattr(config, "target_modules", None)),
+        "lora_target_modules": _targets(model, config),
+        "lora_layers_to_transform": getattr(config, "layers_to_transform", None),
     }
     return plain_values({name: value for name, value in settings.items() if value is not None and value is not False})
 
@@ -75,11 +78,36 @@ def _active_adapters(model: Any) -> Sequence[str]:
     return list(active()) if callable(active) else active
 
 
-def _targets(modules: Any) -> str | None:
-    """Return the kinds of adapted layers as one text, such as "q_proj v_proj". PEFT lists "all-linear" layer by layer."""
+def _targets(model: Any, config: Any) -> str | None:
+    """Return the adapted layers as one text: their kinds, such as "q_proj v_proj", if all layers of these kinds are adapted.
+
+    PEFT lists "all-linear" layer by layer. A list that is too long for a value is cut and ends with its checksum.
+    """
+    modules = getattr(config, "target_modules", None)
     if modules is None or isinstance(modules, str):
         return modules
-    return " ".join(sorted({str(module).rpartition(".")[2] for module in modules}))
+    names = sorted(map(str, modules))
+    if getattr(config, "layers_to_transform", None) is None and _cover_their_kinds(model, names):
+        names = sorted({_kind(name) for name in names})
+    text = " ".join(names)
+    if len(text) <= MAX_VALUE_CHARS:
+        return text
+    end = f" ... ({len(names)} layers, checksum {zlib.crc32(text.encode()):08x})"
+    return text[: MAX_VALUE_CHARS - len(end)] + end
+
+
+def _cover_their_kinds(model: Any, names: Sequence[str]) -> bool:
+    """Return True if the names, which PEFT compares with the ends of layers' paths, match all layers of the same kinds."""
+    kinds = {_kind(name) for name in names}
+    layers = (
+        [path for path, _ in model.named_modules() if _kind(path) in kinds] if hasattr(model, "named_modules") else []
+    )
+    ends = tuple(f".{name}" for name in names)
+    return bool(layers) and all(f".{path}".endswith(ends) for path in layers)
+
+
+def _kind(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _model_hyperparameters(model: Any) -> dict[str, object]:

@@ -52,12 +52,19 @@ def open_study(
     out: str | Path | None = None,
     guard: bool = False,
 ) -> OpenStudy:
-    """Open a study to train its trials in this process. study: a study file, or a `StudySpec`.
+    """Open a study to train its trials in this process.
 
-    tracking_uri, out: as for `advisor run`. experiment: name of the experiment (None: the study's name). While the store is
-    unreachable, results are saved under `out`; the next loop or `advisor run` records them. guard: a background process judges the
-    running trial by the values logged so far; see `Trial.should_stop`. Raises AdvisorError if the file is invalid, the store is
-    unreachable, or the experiment has trials of another search space under this study's name.
+    While the store is unreachable, results are saved under `out`; the next loop or `advisor run` records them.
+
+    Args:
+        study: a study file, or a `StudySpec`.
+        tracking_uri, out: as for `advisor run`.
+        experiment: name of the experiment; None: the study's name.
+        guard: whether a background process judges the running trial by the values logged so far; see `Trial.should_stop`.
+
+    Raises:
+        AdvisorError: the file is invalid, the store is unreachable, or the experiment has trials of another search space under
+            this study's name.
     """
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
@@ -91,9 +98,15 @@ class OpenStudy:
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
         """Yield each trial that has not ended and that no other launcher is training. Each trial gets a separate MLflow run.
 
-        count: number of trials in the study (None: as in its file). seed: first seed (None: as for `advisor run`). MLflow and our
-        hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration restarts that
-        trial. Raises AdvisorError if the store is unreachable for ten minutes.
+        MLflow and our hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration
+        restarts that trial.
+
+        Args:
+            count: number of trials in the study; None: as in its file.
+            seed: first seed; None: as for `advisor run`.
+
+        Raises:
+            AdvisorError: the store is unreachable for ten minutes.
         """
         try:
             yield from self._all_trials(count, seed)
@@ -229,10 +242,13 @@ def report_trial(
 ) -> Outcome | None:
     """Record the result of a trial and return it. If the trial was already reported, nothing changes.
 
-    value: last value of the objective; or all evaluations, as {optimizer step: value} or as a list or array with one value
-    per `evaluate_every` steps; None if the training logged its values itself. status: one of `advisor.contract.STATUSES`; if None,
-    it is inferred from the values: no_data without values, diverged if the last value is not finite, else complete. error:
-    exception or text that explains a failed trial, whose status is then infeasible.
+    Args:
+        trial: a trial that `OpenStudy.trials` yielded.
+        value: last value of the objective; or all evaluations, as {optimizer step: value} or as a list or array with one value per
+            `evaluate_every` steps; None if the training logged its values itself.
+        status: one of `advisor.contract.STATUSES`; if None, it is inferred from the values: no_data without values, diverged if
+            the last value is not finite, else complete.
+        error: exception or text that explains a failed trial, whose status is then infeasible.
     """
     ended_statuses = [s for s in contract.STATUSES if s != "running"]
     if status is not None and status not in ended_statuses:

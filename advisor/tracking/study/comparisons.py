@@ -26,6 +26,8 @@ _RESOURCES, _UNITS = (
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
 """Words that also occur in names of quality metrics, and words of which one must stand beside them."""
+_COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
+"""Words of costs that imply a direction, and "average". Any other word with a direction names a quality."""
 
 
 def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
@@ -107,7 +109,8 @@ def _dearer(study: Study) -> Iterator[str]:
     costs = study.costs[[t.index for t in trials]]
     names = [m for m in sorted(study.metrics) if _measures_cost(study, m)]
     for name in names:
-        values = np.array([_best(study, t.index, name, 1) for t in trials])
+        curves = [study.metrics[name].curve(t.index).finite.values for t in trials]
+        values = np.array([float(c[-1]) if len(c) else math.nan for c in curves])
         known = np.isfinite(values)
         if known.sum() >= _MIN_TRIALS and _trend(values[known], costs[known], _LEVEL / len(names)) < 0:
             low, high = number(float(values[known].min())), number(float(values[known].max()))
@@ -120,9 +123,10 @@ def _dearer(study: Study) -> Iterator[str]:
 
 def _measures_cost(study: Study, name: str) -> bool:
     own = name == study.spec.objective.metric or name in study.signals.values()
-    words = set(metric_direction.words(name))
-    of_model = bool(_COSTS & words or (_RESOURCES & words and _UNITS & words))
-    return not own and not metric_names.is_companion(name) and of_model
+    words = metric_direction.words(name)
+    of_model = not _COSTS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
+    quality = metric_direction.direction_of("_".join(w for w in words if w not in _COST_DIRECTIONS)) is not None
+    return not own and not metric_names.is_companion(name) and of_model and not quality
 
 
 def _end(slope: float) -> str:

@@ -11,6 +11,8 @@ from advisor.model.space import as_number, words_of
 from advisor.model.study import Study, Trial
 
 _ADAM = frozenset(("adam", "adamw", "nadam"))
+_OPTIMIZER_WORDS = frozenset(("adam", "adamw", "optimizer", "optim"))
+"""Words that may stand in the name of a hyperparameter of the optimizer."""
 
 
 def is_adam(trial: Trial) -> bool:
@@ -41,25 +43,23 @@ def epsilon(trial: Trial) -> float:
 
 
 def epsilon_parameter(study: Study) -> str | None:
-    """Return the name of the hyperparameter that is Adam's epsilon, by its name or by the value that the hook noted."""
-    return next(
-        (n for n in study.spec.parameters if is_epsilon(n) or (_denotes_epsilon(n) and _is_noted(study, n))), None
-    )
+    """Return the name of the hyperparameter that is Adam's epsilon: its name fits, and its values are those of `epsilon`."""
+    return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_its_values(study, n)), None)
 
 
 def is_epsilon(name: str) -> bool:
     """Return True if the name denotes Adam's epsilon. `epsilon` alone may be a privacy budget or the size of an attack."""
-    return _denotes_epsilon(name) and not {"adam", "adamw", "optimizer", "optim"}.isdisjoint(words_of(name))
+    return _denotes_epsilon(name) and not _OPTIMIZER_WORDS.isdisjoint(words_of(name))
 
 
 def _denotes_epsilon(name: str) -> bool:
-    return any(optimizers.denotes("epsilon", name, optimizer) for optimizer in ("adam", "adamw"))
+    return optimizers.denotes("epsilon", " ".join(_without_optimizer(name)))
 
 
-def _is_noted(study: Study, name: str) -> bool:
-    """Return True if the hyperparameter equals Adam's epsilon, as noted by the hook, in every trial."""
-    pairs = [(trial.fact("optimizer.epsilon"), as_number(trial.params.get(name))) for trial in study.trials]
-    return bool(pairs) and all(math.isclose(noted, value, rel_tol=1e-6) for noted, value in pairs)
+def _has_its_values(study: Study, name: str) -> bool:
+    """Return True if the hyperparameter equals Adam's epsilon in every trial with Adam."""
+    pairs = [(epsilon(trial), as_number(trial.params.get(name))) for trial in study.trials if is_adam(trial)]
+    return bool(pairs) and all(math.isclose(own, value, rel_tol=1e-6) for own, value in pairs)
 
 
 def weight_decay(trial: Trial) -> float:
@@ -76,13 +76,18 @@ def weight_decay(trial: Trial) -> float:
 
 def is_weight_decay(name: str) -> bool:
     """Return True if the name denotes the strength of the weight decay."""
-    words = [w for w in words_of(name) if w not in ("adam", "adamw", "optimizer", "optim")]
-    return words in (["weight", "decay"], ["wd"], ["weightdecay"])
+    return _without_optimizer(name) in (["weight", "decay"], ["wd"], ["weightdecay"])
+
+
+def _without_optimizer(name: str) -> list[str]:
+    return [w for w in words_of(name) if w not in _OPTIMIZER_WORDS]
 
 
 def counts_steps(trial: Trial) -> bool:
-    """Return True if the trial states its length in optimizer steps; else its steps may be epochs."""
-    return any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
+    """Return True if the trial states that its steps are optimizer steps, or its length in them; else they may be epochs."""
+    unit = trial.facts.get("step_unit")
+    stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
+    return unit == "step" or (unit is None and stated)
 
 
 def searched(study: Study, denotes_it: Callable[[str], bool]) -> str | None:

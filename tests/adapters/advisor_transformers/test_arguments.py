@@ -7,6 +7,7 @@ from typing import Any
 
 from advisor.model import parameter_kinds
 from advisor.model.space import counts_training
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_transformers.arguments import TRL_HYPERPARAMETERS, adapter_hyperparameters
 
 
@@ -33,6 +34,40 @@ def test_an_adapter_that_transformers_added_counts_as_well() -> None:
     added.active_adapters = ["default"]
     added.peft_config["default"].target_modules = ".*attn.*"
     assert adapter_hyperparameters(added)["lora_target_modules"] == ".*attn.*"
+
+
+def with_layers(**settings: Any) -> SimpleNamespace:
+    """A model with two blocks, as PEFT wraps it."""
+    model = adapted(**settings)
+    paths = [f"base_model.model.layers.{i}.self_attn.{kind}" for i in range(2) for kind in ("q_proj", "v_proj")]
+    model.named_modules = lambda: [(path, None) for path in ("", *paths, *(f"{path}.base_layer" for path in paths))]
+    return model
+
+
+def logged_targets(model: SimpleNamespace) -> object:
+    return adapter_hyperparameters(model)["lora_target_modules"]
+
+
+def test_layers_are_shortened_to_their_kinds_only_if_all_of_a_kind_are_adapted() -> None:
+    first, second = "layers.0.self_attn.q_proj", "layers.1.self_attn.q_proj"
+    assert logged_targets(with_layers(target_modules=[first, second])) == "q_proj"
+    assert logged_targets(with_layers(target_modules=[first])) == first
+    assert logged_targets(with_layers(target_modules=[second])) == second
+    assert logged_targets(with_layers(target_modules=["self_attn.q_proj"])) == "q_proj"
+    assert logged_targets(adapted(target_modules=[second, first])) == f"{first} {second}"
+
+
+def test_the_adapted_blocks_are_logged() -> None:
+    some = adapter_hyperparameters(with_layers(target_modules=["q_proj"], layers_to_transform=[1]))
+    assert (some["lora_target_modules"], some["lora_layers_to_transform"]) == ("q_proj", [1])
+    assert adapter_hyperparameters(with_layers(layers_to_transform=0))["lora_layers_to_transform"] == 0
+
+
+def test_long_lists_of_layers_are_cut_and_stay_different() -> None:
+    names = [f"layers.{i}.self_attn.q_proj" for i in range(1000)]
+    one, other = (str(logged_targets(adapted(target_modules=part))) for part in (names, [*names[:-1], "z"]))
+    assert len(one) == len(other) == MAX_VALUE_CHARS
+    assert one != other
 
 
 def test_a_setting_that_an_adapter_lacks_is_left_out() -> None:

@@ -1,7 +1,9 @@
 """A study's trials in a Python loop: recorded with their status, resumable, shared with other launchers."""
 
+import inspect
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ import pytest
 import advisor
 from advisor import contract, open_study, report_trial
 from advisor.execution import Ledger
+from advisor.execution.api import OpenStudy
 from advisor.execution.engines import Exit
 from advisor.execution.guarding import RunVerdict
 from advisor.execution.queue import AdaptiveQueue, as_observations
@@ -298,3 +301,10 @@ def test_a_trial_ends_as_reported_even_after_a_verdict(project):
             report_trial(trial, error="lost its data")
     assert list(statuses().values()) == ["diverged", "stopped", "infeasible"]
     assert [contract.TAG_STOPPED in runs()[f"trial-{n}"].tags for n in range(3)] == [True, False, False]
+
+
+@pytest.mark.parametrize("public", [open_study, OpenStudy.trials, report_trial])
+def test_each_argument_is_described_in_a_line_of_its_own(public):
+    entries = re.findall(r"^ +([a-z_, ]+): ", inspect.getdoc(public), re.MULTILINE)
+    described = {name for entry in entries for name in entry.split(", ")}
+    assert described == set(inspect.signature(public).parameters) - {"self"}

@@ -54,8 +54,21 @@ def test_better_trials_that_cost_more_are_one_warning():
     )
     assert not [w for w in with_latency(-1).warnings if "latency" in w]
     assert [w for w in with_latency(1, "gpu_memory_mb").warnings if "higher" in w]
-    for quality in ("quality_index", "val_energy_r2", "val_memory_recall"):
+    assert [w for w in with_latency(1, "average_latency_ms").warnings if "higher" in w]
+    for quality in ("quality_index", "val_energy_r2", "val_memory_recall", "val_latency_r2", "val_energy_mae_j"):
         assert not [w for w in with_latency(1, quality).warnings if "higher" in w]
+
+
+def test_the_last_value_is_a_models_cost():
+    """Each run's memory starts at the same low value, and ends the higher the better the run is."""
+    study = assemble(
+        experiment(
+            [run(i, lr=0.001 * 1.5**i) for i in range(12)],
+            val_accuracy=points(*[(i, s, 0.5 + 0.02 * i + 0.001 * s, s) for i in range(12) for s in (1, 2)]),
+            memory_mb=points(*[(i, s, 5 if s == 1 else 20 + i, s) for i in range(12) for s in (1, 2)]),
+        )
+    )
+    assert [w for w in study.warnings if "higher memory_mb (20 to 31)" in w]
 
 
 def test_several_objectives_of_a_tuner_are_one_decision():

@@ -8,6 +8,7 @@ from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
 from advisor.planning import plan
+from advisor_rules.optimizer import _adam
 
 N = 200
 PARAMETERS = 10_000
@@ -112,3 +113,19 @@ def test_an_epsilon_that_is_not_adams_is_left_alone():
 
 def _without_epsilon(facts):
     return {name: value for name, value in facts.items() if name != "optimizer.epsilon"}
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("adam_epsilon", True), ("optimizer.eps", True), ("adam_eps", True), ("eps", False), ("epsilon", False)],
+)
+def test_names_with_a_word_for_the_optimizer_are_adams(name, own):
+    assert _adam.is_epsilon(name) == own
+
+
+def test_a_parameter_with_another_value_than_adams_is_not_fixed():
+    """The hook noted 1e-6; the hyperparameter `eps` of 8 is a privacy budget."""
+    study = study_of([2e-7] * 3, 1e-6, {"lr": RATE, "eps": Parameter(role="fixed", value=8.0)})
+    budget = replace(study, trials=tuple(replace(t, params={**t.params, "eps": 8.0}) for t in study.trials))
+    (finding,) = verdict("adam-epsilon", budget).findings
+    assert (finding.subject, [c.kind for c in finding.changes]) == (None, ["advise"])

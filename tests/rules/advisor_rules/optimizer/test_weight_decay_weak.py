@@ -105,3 +105,23 @@ def test_epochs_are_not_counted_as_optimizer_steps():
     params = [{"lr": 1e-4 * 3**i, "weight_decay": 0.01, "optimizer": "AdamW"} for i in range(4)]
     study = make_study(params, {"val/loss": [np.linspace(2, 1, 30)] * 4}, every=1)
     assert verdict("weight-decay-weak", study).status == "not-assessed"
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        ({}, "not-assessed"),
+        ({"step_unit": "step"}, "fired"),
+        ({"step_unit": "epoch", "steps_per_epoch": "9"}, "not-assessed"),
+    ],
+)
+def test_a_stated_unit_of_the_steps_decides(facts, status):
+    """The second trial states its length, so the study's unit stays the step."""
+    known = {"optimizer": "AdamW"}
+    study = make_study(
+        [{"lr": 1e-4 * 3**i, "weight_decay": 0.01} for i in range(2)],
+        {"val/loss": [np.linspace(2, 1, 30)] * 2},
+        every=1,
+        tags=[known | facts, known | {"max_train_steps": "30"}],
+    )
+    assert verdict("weight-decay-weak", study).status == status
