@@ -231,14 +231,14 @@ def test_examples(
     uri: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = str(EXAMPLES / script)
     for rate in ("0.001", "0.1"):
         monkeypatch.setattr("sys.argv", [path, "--max-train-steps", "42", "--learning-rate", rate])
         runpy.run_path(path, run_name="__main__")  # in this process, which has the frameworks imported
-        printed = capsys.readouterr()
-        assert "lowest validation" in printed.out
-        assert "advisor:" not in printed.err
+        assert "lowest validation" in capsys.readouterr().out
+    assert not [record for record in caplog.records if record.name.startswith("advisor")]
     study = read_study(experiment, tracking_uri=uri)
     assert study.spec.objective.metric == objective
     assert {t.status for t in study.trials} == {"complete"}
