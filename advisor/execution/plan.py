@@ -40,7 +40,7 @@ class LaunchPlan:
     guard: GuardedStudy | None = None
     """The study that a guard judges while trainings run; None for no guard."""
     stop_doomed: bool = False
-    """If True, stop trainings of which the guard says that they cannot become the best."""
+    """If True, stop trainings that cannot become the best, according to the guard."""
     notifier: Notifier | None = None
     """Receives verdicts and failures."""
 

@@ -1,8 +1,8 @@
 """Measures `advisor gate` in loops of proposals: false keeps, kept gains, and the number of runs needed.
 
-`python benchmarks/quality/gate.py` simulates loops of 100 proposals, of which one in ten has a true gain of 1.5 seed deviations and
-the others have no gain, and makes such loops from recorded repeats. The gate is asked after each run. For comparison, the same
-loops keep each better single run. Develop on `--first-seed 0`; the default seeds are for the report.
+`python benchmarks/quality/gate.py` simulates loops of 100 proposals: one in ten has a true gain of 1.5 seed deviations, the others
+have no gain. It makes such loops from recorded repeats, too. The gate is asked after each run. For comparison, the same loops keep
+each better single run. Develop on `--first-seed 0`; the default seeds are for the report.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def equal_values(count: int, *, shifted: bool = False) -> Make:
 
 
 def dropout_helps(random: Random) -> Made:
-    """Return a study that searches dropout rates from 0.5 up, of which the highest are the best."""
+    """Return a study that searches dropout rates from 0.5 up. The highest rates are the best."""
     u = random.random((20, 2))
     space = {"learning_rate": SPACE["learning_rate"], "dropout": Parameter(low=0.5, high=0.95)}
     params = [{n: p.draw(float(x)) for (n, p), x in zip(space.items(), row, strict=True)} for row in u]

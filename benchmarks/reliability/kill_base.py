@@ -78,7 +78,7 @@ class KilledCommand:
 
 
 def files_below(folder: Path) -> set[str]:
-    # Ignore the locks for opening stores, of which there are at most sixteen, and Python's test files with eight letters.
+    # Ignore the locks for opening stores (at most sixteen), and Python's test files with eight letters.
     ours = (path for path in folder.rglob("*") if not path.match("advisor-*-?.lock") and not path.match("tmp/????????"))
     return {str(path.relative_to(folder)) for path in ours}
 

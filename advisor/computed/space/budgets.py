@@ -1,6 +1,7 @@
 """Finds trials of several lengths that were tuned apart, such as short runs followed by long runs in a narrower range.
 
-Longer runs are better, so hyperparameters of which they have other values seem to matter. Only trials of one length show the truth.
+Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. Trials of
+one length show whether it does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Budgets:
-    """Lengths of training that were tuned apart, of which the rules about the space judge one."""
+    """Lengths of training with different values of a hyperparameter. The rules about the space judge one length."""
 
     lengths: tuple[tuple[int, int], ...]
     """Last step and number of trials of each length, ascending."""

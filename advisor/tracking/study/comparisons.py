@@ -25,7 +25,7 @@ _RESOURCES, _UNITS = (
     frozenset(("memory", "energy")),
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
-"""Words that also occur in names of quality metrics, and words of which one must stand beside them."""
+"""Resources, whose names also occur in metrics of quality, and the words that show that a metric measures a resource."""
 _COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
 """Words of costs that imply a direction, and "average". Any other word with a direction names a quality."""
 

@@ -32,7 +32,7 @@ LINEAR = {"depth", "dropout_1", "dropout_2"}
 RATES = {"learning_rate_init", "init_lr"}
 TRIALS = 48
 MIN_HALVED = 6
-"""Minimum number of values on an axis of which a window around the best setting holds only half."""
+"""Minimum number of values on an axis to halve it to a window around the best setting; axes with fewer values stay whole."""
 WIDE = 10.0
 """Factor by which a space that is too wide extends each logarithmic range of the grid at either end."""
 

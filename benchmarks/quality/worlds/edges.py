@@ -258,7 +258,7 @@ def _compare_decision(outcome: Outcome) -> str:
 
 
 def noisy_winner(random: Random) -> SimulatedStudy:
-    """Return equally good trials, of which the one with the noisiest evaluations has the best single evaluation."""
+    """Return equally good trials. The trial with the noisiest evaluations has the best single evaluation."""
     rec = Recorder(random)
     rec.points, rec.wobble = 40, 0.002
     count = int(random.integers(8, 21))

@@ -60,7 +60,7 @@ def failing_studies(
 
 
 def skipped_batches(random: Random) -> SimulatedStudy:
-    """Return healthy trials, of which some end with one skipped, non-finite batch, or log a loss that is never finite."""
+    """Return healthy trials. Some end with one skipped, non-finite batch, or log a loss that is never finite."""
     world, store = World(random), Store("skipped")
     broken, trials = bool(random.integers(2)), int(random.choice([12, 24]))
     for _ in range(trials):

@@ -214,7 +214,7 @@ def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> C
 
 
 def _gradient_norm_studies(share: float, tail: str = "none") -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies with log-normal gradient norms, of which the given share is 26 to 50 times the median."""
+    """Return a maker of studies with log-normal gradient norms. The given share of norms is 26 to 50 times the median."""
 
     def make(random: Random) -> SimulatedStudy:
         steps, spread = int(random.integers(400, 2000)), random.uniform(0.2, 0.7)

@@ -185,7 +185,7 @@ def _no_question(outcome: Outcome) -> bool:
 
 
 def _six_hyperparameters(random: Random) -> SimulatedStudy:
-    """Return 12 trials of six hyperparameters, of which one or two matter."""
+    """Return 12 trials of six hyperparameters. One or two hyperparameters matter."""
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
     costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)

@@ -165,7 +165,7 @@ class SpaceInfeasible(Rule):
 
 
 class _Evidence(NamedTuple):
-    """Numbers of distinct settings, of which repeats are no further evidence."""
+    """Numbers of distinct settings; repeats of a setting are no further evidence."""
 
     failed: float
     """Sum over the settings of the share of their trials that failed."""

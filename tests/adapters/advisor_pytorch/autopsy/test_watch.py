@@ -25,7 +25,7 @@ STEPS, BAD = 20, 7
 
 @pytest.fixture
 def run(uri: str, start: Start, tmp_path: Path) -> Run:
-    """Train a logger's network on batches, of which one has a NaN, and return the logger and its autopsy."""
+    """Train a logger's network on batches, one with a NaN, and return the logger and its autopsy."""
 
     def train(reads: str = "cpu", bad: int | None = BAD, clip: float = 0.0, **settings: Any) -> Any:
         torch.manual_seed(1)

@@ -11,7 +11,7 @@ VERDICTS = make_verdicts(STUDY)
 
 
 def part(trials: int, running: int = 0) -> Report:
-    """Return the report on the first `trials` trials, of which the last `running` are running."""
+    """Return the report on the first `trials` trials; the last `running` trials are running."""
     shown = make_study(trials, dense=False, statuses=dict.fromkeys(range(trials - running, trials), "running"))
     return make_report(shown, ())
 

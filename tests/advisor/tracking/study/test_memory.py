@@ -11,7 +11,7 @@ SIZES = (32, 64, 128, 256, 512, 1024) * 3
 
 
 def read(fails, *, tags=None, logs=lambda size: False, sizes=SIZES):
-    """Return the study of trials at several batch sizes, of which some fail; by default, those log nothing."""
+    """Return the study of trials at several batch sizes. Some trials fail; by default, these log nothing."""
     runs = [
         replace(
             run(

@@ -214,7 +214,7 @@ def test_a_rise_far_smaller_than_the_gain_of_the_best_trial_is_no_instability():
 
 
 def falling_rates(best: int):
-    """Six rates, of which the upper three are unstable; the one at index `best` has the best result, then its neighbours."""
+    """Six rates. The upper three are unstable. The rate at index `best` has the best result, its neighbours the next best ones."""
     losses = [healthy(), healthy(), healthy(), blown(), blown(), blown()]
     return study_of(
         losses,
