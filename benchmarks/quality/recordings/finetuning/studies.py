@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.model.spec import Direction
 from recordings.finetuning import forgetting, grpo
 from recordings.finetuning.forgetting import FineTuning
 from recordings.finetuning.grpo import Grpo, Logs
@@ -27,12 +28,12 @@ class TunedStudy:
 
     name: str
     cause: str
-    """What was switched on, in a sentence."""
+    """Description of the cause that was switched on."""
     settings: Grpo | FineTuning
     rates: tuple[float, float]
     """Lowest and highest learning rate."""
     objective: str
-    direction: str
+    direction: Direction
     fires: tuple[str, ...] = ()
     """Rules that must fire."""
     quiet: tuple[str, ...] = ()
