@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from advisor.cli import main
 
 ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
@@ -26,6 +28,14 @@ def status_of(*arguments: object) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def outcome_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Run the command line in this process; return (exit status, standard output, standard error)."""
+    capsys.readouterr()
+    status = status_of(*arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 def start(words: Sequence[str], folder: Path, *, program: Sequence[str] = ADVISOR) -> subprocess.Popen[str]:

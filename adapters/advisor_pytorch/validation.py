@@ -31,7 +31,9 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     if not optimizers:
-        raise ValueError("optimizer must be an optimizer, or a sequence of optimizers that begins with the main one; it is empty")
+        raise ValueError(
+            "optimizer must be an optimizer, or a sequence of optimizers that begins with the main one; it is empty"
+        )
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")

@@ -18,7 +18,7 @@ from advisor.execution.guard_process import lower_priority
 from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_s
 from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import load
-from advisor.model.words import clean, count
+from advisor.model.words import clean, columns, count
 from advisor.tracking.stores.location import locate
 
 _PARENT_POLL_S = 1.0
@@ -92,11 +92,9 @@ def _table(verdicts: Sequence[RunVerdict]) -> list[str]:
     if not verdicts:
         return ["No trial is running."]
     rows = [(clean(v.trial), v.state, _step_text(v), clean(v.message)) for v in verdicts]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3])) for row in rows]
     stoppable = sum(v.stop for v in verdicts)
     end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "None needs to be stopped."
-    return [*lines, "", end]
+    return [*columns(rows), "", end]
 
 
 def _step_text(verdict: RunVerdict) -> str:

@@ -12,7 +12,7 @@ from advisor.cli.options import direction_option, objective_option, tracking_opt
 from advisor.history.ladder import Estimate, Kept, Ladder, Predicted, read_ladder
 from advisor.history.ladder_runs import Runs
 from advisor.model.reading import Reading
-from advisor.model.words import clean, count, listed, number
+from advisor.model.words import clean, columns, count, listed, number
 from advisor.tracking import read_study
 
 
@@ -85,7 +85,7 @@ def _transfer(result: Ladder) -> str:
     rate, (first, *_, last) = clean(result.rate), result.rungs
     change = f"a factor of {_interval(result.factor)} from {_size(first.size)} to {_size(last.size)} {_unit(result)}"
     if result.transfer == "stays":
-        return f"The best {rate} does not move with the size, by less than a factor of 2: {change} (95 % interval)."
+        return f"The best {rate} stays within a factor of 2 over the sizes: {change} (95 % interval)."
     if result.transfer == "moves":
         verb = "falls" if result.factor.value < 1 else "rises"
         return f"The best {rate} {verb} with the size: {change} (95 % interval). Do not carry it over unchanged."
@@ -135,9 +135,7 @@ def _table(result: Ladder) -> list[str]:
         )
         for r in result.rungs
     ]
-    cells = [tuple(clean(c) for c in row) for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return columns([tuple(clean(cell) for cell in row) for row in (head, *rows)])
 
 
 def _interval(estimate: Estimate) -> str:

@@ -12,6 +12,7 @@ import click
 from advisor.cli.options import quiet_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
+from advisor.model.words import columns
 from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, find_spools, inspect_spool
 
 
@@ -82,8 +83,7 @@ def _spool_table(spools: Sequence[Spool]) -> str:
         for s in spools
     ]
     clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in clean) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in clean)
+    return "\n".join(columns(clean))
 
 
 def _log_state(spool: Spool) -> str:

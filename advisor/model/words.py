@@ -108,6 +108,12 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
     return " and ".join([", ".join(shown_items[:-1]), shown_items[-1]] if len(shown_items) > 1 else list(shown_items))
 
 
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return one line per row of a table, with each column as wide as its longest cell. All rows have equally many cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def capital(text: str) -> str:
     """Return `text` with a capital first letter."""
     return text[:1].upper() + text[1:]

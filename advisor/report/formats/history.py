@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.history.model import History, HitRate, Round
-from advisor.model.words import clean, count, number, sentence, shorten
+from advisor.model.words import clean, columns, count, number, sentence, shorten
 from advisor.report.formats.markdown import escape_markdown
 from advisor.report.text.history import JUDGEMENTS, hit_rate, row
 
@@ -20,9 +20,7 @@ def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineage
     for history in histories:
         yield clean(_lineage_title(history))
         rows = [_COLUMN_NAMES, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
-        widths = [max(len(cells[i]) for cells in rows) for i in range(len(_COLUMN_NAMES))]
-        for cells in rows:
-            yield "  " + "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+        yield from (f"  {line}" for line in columns(rows))
         for indent, line in (part for r in history.rounds for part in _round_details(r)):
             yield "  " * (1 + indent) + clean(line)
         yield from (f"  {clean(sentence(line))}" for line in _lineage_remarks(history))

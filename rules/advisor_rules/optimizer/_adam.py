@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.space import as_number, words_of
@@ -88,8 +88,3 @@ def counts_steps(trial: Trial) -> bool:
     unit = trial.facts.get("step_unit")
     stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
     return unit == "step" or (unit is None and stated)
-
-
-def searched(study: Study, denotes_it: Callable[[str], bool]) -> str | None:
-    """Return the name of the searched hyperparameter that the function `denotes_it` accepts; None if there is none."""
-    return next((name for name in study.searched if denotes_it(name)), None)

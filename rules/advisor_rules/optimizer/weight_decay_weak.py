@@ -90,7 +90,7 @@ class WeightDecayWeak(Rule):
             yield self._finding(study, decays, strongest)
 
     def _finding(self, study: Study, decays: list[_Decay], strongest: _Decay) -> Finding:
-        searched = _adam.searched(study, _adam.is_weight_decay)
+        searched = next((name for name in study.searched if _adam.is_weight_decay(name)), None)
         ranked = study.ranked([d.trial for d in decays])
         best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
         message = say(

@@ -264,7 +264,7 @@ def _step_of_best(study: Study, trial: Trial) -> float:
 _ADVICE = {
     "improving": "Choose the training length by the end of the curves, which still improve.",
     "flat": "Do not train longer: the last part of the training brought almost nothing.",
-    "open": "Decay the learning rate to zero before you train longer; only then the curves show whether more steps help.",
+    "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
 """Actions for late best steps if the number of steps stays, by the reason why it stays."""

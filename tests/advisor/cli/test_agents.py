@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import contents, status_of
+from commands import contents, outcome_of
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
@@ -25,9 +25,7 @@ def advisor(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "project")
 
     def run(*arguments):
-        status = status_of(*arguments)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return outcome_of(capsys, *arguments)
 
     return run
 

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from commands import status_of
+from commands import outcome_of
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
@@ -44,9 +44,7 @@ def advisor(capsys, uri):
     """Runs `advisor compare`: (exit status, standard output, standard error)."""
 
     def run(*arguments):
-        status = status_of("compare", *arguments, "--tracking-uri", uri)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return outcome_of(capsys, "compare", *arguments, "--tracking-uri", uri)
 
     return run
 

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from commands import status_of
+from commands import outcome_of
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
@@ -52,9 +52,7 @@ def gate(capsys, store):
     """Runs `advisor gate`: (exit status, standard output, standard error)."""
 
     def run(*arguments):
-        status = status_of("gate", *arguments)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return outcome_of(capsys, "gate", *arguments)
 
     return run
 

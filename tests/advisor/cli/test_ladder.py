@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from commands import status_of
+from commands import outcome_of
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
@@ -51,9 +51,7 @@ def advisor(capsys, uri):
     """Runs `advisor ladder`: (exit status, standard output, standard error)."""
 
     def run(*arguments):
-        status = status_of("ladder", *arguments, "--tracking-uri", uri)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return outcome_of(capsys, "ladder", *arguments, "--tracking-uri", uri)
 
     return run
 

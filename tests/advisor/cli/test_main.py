@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import status_of
+from commands import outcome_of
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
@@ -37,9 +37,7 @@ def advisor(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     def run(*arguments):
-        status = status_of(*arguments)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return outcome_of(capsys, *arguments)
 
     return run
 

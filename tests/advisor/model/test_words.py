@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.model.words import (
     clean,
+    columns,
     confidence,
     count,
     listed,
@@ -68,6 +69,14 @@ def test_shares_are_never_rounded_to_none_or_all() -> None:
 def test_numbers_that_are_part_of_a_name_stay_as_they_are(name: str) -> None:
     said = f"Trial {name} diverged, as did {name}; see {name}."
     assert sentence(said) == said
+
+
+def test_columns_are_as_wide_as_their_longest_cell() -> None:
+    assert columns([("run", "age"), ("a longer name", "3 s"), ("b", "")]) == [
+        "run            age",
+        "a longer name  3 s",
+        "b",
+    ]
 
 
 def test_small_words() -> None:

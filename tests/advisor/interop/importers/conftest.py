@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Advisor, status_of
+from commands import Advisor, outcome_of
 from imports import Points, assert_same, dump, stored
 
 from advisor.tracking.stores.reading import read_experiment
@@ -32,10 +32,7 @@ def advisor(capsys: pytest.CaptureFixture[str], uri: str) -> Advisor:
     """Run the command line on the store; return (exit status, standard output, standard error)."""
 
     def run(*arguments: Any) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = status_of(*arguments)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
+        return outcome_of(capsys, *arguments)
 
     return run
 
