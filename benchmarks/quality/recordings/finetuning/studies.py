@@ -5,7 +5,7 @@ Each study can be trained from several seeds: `finetuning.py` measures the rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from recordings.finetuning.grpo import Grpo, Logs
 TRIALS = 3
 POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated")
 """Rules about training by rewards."""
-Train = Callable[[Any, int, int], Logs]
 
 
 @dataclass(frozen=True)
