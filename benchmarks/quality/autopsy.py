@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from autopsy_faults import FAULTS, Training
+from autopsy_faults import FAULTS
+from autopsy_training import Training
 
 from advisor.engine.autopsy.diagnosis import diagnose
 from advisor.model.autopsy import Record, read_record

@@ -7,9 +7,10 @@
     python benchmarks/quality/diagnosis.py --sources recordings                only our own recorded studies; takes a minute
     python benchmarks/quality/diagnosis.py --write                             also write `measured.csv` for the pages
 
-There are two folders of labelled studies, and each is read if it exists: other people's real studies, which are not part of the
-project (`ADVISOR_BENCHMARK` names the folder), and our own recordings (`recordings/data`, written by `record.py`). The result is a
-Markdown table. Near-identical cases form a group, and each group has weight one.
+There are three folders of labelled studies, and each is read if it exists: other people's real studies, which are not part of the
+project (`ADVISOR_BENCHMARK` names the folder), our recordings with the hook (`recordings/data`, written by `record.py`), and those
+in a plain MLflow store (`recordings/plain/data`, written by `record_plain.py`). The result is a Markdown table. Near-identical
+cases form a group, and each group has weight one.
 
 A positive case counts as detected if the rule fires on the labelled subject and side, or if another rule that the label accepts
 fires. A negative case counts as a false alarm if the rule fires on the labelled subject. A case counts as not assessed if the rule

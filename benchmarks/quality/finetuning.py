@@ -14,33 +14,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from diagnosis import markdown
 from recordings.finetuning.grpo import Logs
 from recordings.finetuning.studies import TunedStudy, studies
+from worlds.world import Store
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
-from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.study.assemble import assemble
-
-
-def experiment(name: str, trials: Sequence[tuple[Mapping[str, Any], Logs]]) -> Experiment:
-    """Return the trials as an experiment, as a plain MLflow store holds them."""
-    runs, columns = [], defaultdict(list)
-    for i, (params, logs) in enumerate(trials):
-        runs.append(Run(f"run-{i}", f"run-{i}", "FINISHED", {k: str(v) for k, v in params.items()}, {}, float(i)))
-        for metric, curve in logs.items():
-            steps, values = (np.array(column) for column in zip(*curve, strict=True))
-            columns[metric].append((np.full(len(steps), i), steps, values, steps.astype(float)))
-    points = {m: Points(*(np.concatenate(parts) for parts in zip(*c, strict=True))) for m, c in columns.items()}
-    return Experiment(name, tuple(runs), points)
 
 
 def fired(study: TunedStudy, trials: Sequence[tuple[Mapping[str, Any], Logs]], rules: Sequence[Any]) -> set[str]:
     """Return the rules that fire on the study."""
-    made = assemble(experiment(study.name, trials), objective=study.objective, direction=study.direction)  # type: ignore[arg-type]
+    store = Store(study.name)
+    for params, logs in trials:
+        metrics = {name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()}
+        store.log(params, metrics)
+    made = assemble(store.experiment(), objective=study.objective, direction=study.direction)
     return {v.rule for v in judge(made, rules) if v.status == "fired"}
 
 

@@ -1,4 +1,4 @@
-"""How often `advisor ladder` is right about real trainings: does the best rate move with the width, and what does it predict?
+"""Measures how often `advisor ladder` is right about real trainings: its answers, and its predictions for the next width.
 
     python benchmarks/quality/ladder.py --runs DIR         trains what DIR lacks (40 minutes of two cores), prints the table
     python benchmarks/quality/ladder.py --runs DIR --dev   the same on the seeds on which the method was developed
@@ -9,9 +9,10 @@ initialization and rates, the best rate falls with the width. With rates of the 
 developed on seeds of the shallow networks only.
 
 The truth of a width is the lowest point of a parabola through the mean results of all seeds, at rates a factor of 1.4 apart.
-Columns: answers about "moves"; how often the 90 % intervals of the best rate and value at the next width contain the truth, and
-their mean width (octaves; loss); how often the predicted rate of the third width was judged kept, not kept and not decided; how
-many of the studies that could not tell do tell after the runs that they ask for, and the mean number of these runs.
+
+Columns: number of answers of each kind; how often the 90 % intervals of the best rate and loss at the next width contain the truth,
+and their mean width (octaves; loss); how often the predicted rate of the third width was judged kept, not kept and not decided;
+decided answers after the runs that undecided ones ask for, and the mean number of these runs.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from worlds.world import Store
 
+from advisor import contract
 from advisor.history.ladder import Ladder, read_ladder
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.study.assemble import assemble
 
 RATES = tuple(2.0 ** (k / 2) for k in range(-20, -5))
 NEXT_SEEDS = 12
 CHUNKS = {16: 15, 32: 15, 64: 5, 128: 3, 256: 1}
-"""Seeds trained at once: small models in parallel, large ones as they fit into the cache."""
+"""By width: number of seeds that are trained at once, fewer for large models because of the processor's cache."""
 INPUTS, BATCH, NOISE = 16, 64, 0.1
 Layers = list[torch.Tensor]
 Trial = tuple[int, int, int]
@@ -71,30 +73,35 @@ class Family:
         return [INPUTS, *[width] * self.hidden, 1]
 
 
-SHALLOW = {
-    "widths": (32, 64, 128),
-    "next": 256,
-    "hidden": 2,
-    "steps": 400,
-    "cosine": True,
-    "task": 123,
-    "seeds": 45,
-    "developed": 15,
-}
-DEEP = {
-    "widths": (16, 32, 64),
-    "next": 128,
-    "hidden": 3,
-    "steps": 300,
-    "cosine": False,
-    "task": 7,
-    "seeds": 30,
-    "developed": 0,
-}
+SHALLOW = Family(
+    "standard",
+    scaled=False,
+    widths=(32, 64, 128),
+    next=256,
+    hidden=2,
+    steps=400,
+    cosine=True,
+    task=123,
+    seeds=45,
+    developed=15,
+)
+DEEP = Family(
+    "deep-standard",
+    scaled=False,
+    widths=(16, 32, 64),
+    next=128,
+    hidden=3,
+    steps=300,
+    cosine=False,
+    task=7,
+    seeds=30,
+    developed=0,
+)
 FAMILIES = [
-    Family(f"{name}{kind}", kind == "scaled", **about)  # type: ignore[arg-type]
-    for name, about in (("", SHALLOW), ("deep-", DEEP))
-    for kind in ("standard", "scaled")
+    SHALLOW,
+    replace(SHALLOW, name="scaled", scaled=True),
+    DEEP,
+    replace(DEEP, name="deep-scaled", scaled=True),
 ]
 
 
@@ -159,7 +166,7 @@ def train(family: Family, width: int, seeds: Sequence[int]) -> FloatArray:
 
 
 def results(family: Family, width: int, folder: Path) -> FloatArray:
-    """Return the losses of a width, (rates, seeds), from the folder if they are there."""
+    """Return the losses of a width, (rates, seeds). Train the networks unless the folder has the losses."""
     path = folder / f"{family.name}-{width}.npy"
     if not path.exists():
         seeds = range(NEXT_SEEDS if width == family.next else family.seeds)
@@ -173,20 +180,15 @@ def results(family: Family, width: int, folder: Path) -> FloatArray:
 
 def study(family: Family, losses: dict[int, FloatArray], trials: Sequence[Trial]) -> Study:
     """Return one study of these trials."""
-    runs: list[Run] = []
-    values: list[float] = []
-    for number, (width, i, seed) in enumerate(trials):
-        tags = {"advisor.model_parameters": str(family.parameters(width)), "advisor.seed": str(seed)}
-        params = {"learning_rate": repr(RATES[i]), "width": str(width)}
-        runs.append(Run(str(number), f"trial-{number}", "FINISHED", params, tags, 0.0, 1.0))
-        values.append(losses[width][i, seed])
-    count = len(runs)
-    points = Points(np.arange(count), np.full(count, family.steps), np.array(values), np.full(count, np.nan))
-    experiment = Experiment("ladder", tuple(runs), {"val/loss": points}, {})
-    return assemble(experiment, objective="val/loss", direction="minimize")
+    store = Store("ladder")
+    for width, i, seed in trials:
+        tags = {contract.TAG_PARAMETERS: str(family.parameters(width)), contract.TAG_SEED: str(seed)}
+        metrics = {"val/loss": ([family.steps], [losses[width][i, seed]])}
+        store.log({"learning_rate": RATES[i], "width": width}, metrics, tags=tags)
+    return assemble(store.experiment(), objective="val/loss", direction="minimize")
 
 
-def advised(family: Family, found: Ladder, seeds: Sequence[int]) -> list[Trial]:
+def advised_trials(family: Family, found: Ladder, seeds: Sequence[int]) -> list[Trial]:
     """Return the trials that the answer asks for, if their rates were trained, with seeds that the study lacks."""
     widths = {family.parameters(width): width for width in family.widths}
     fresh = [seed for seed in (*range(seeds[-1] + 1, family.seeds), *range(seeds[0])) if seed not in seeds]
@@ -209,14 +211,14 @@ def truth(losses: FloatArray) -> tuple[float, float]:
 
 
 def row(family: Family, repeats: int, folder: Path, seeds: range) -> str:
-    """Return the line of the table for studies with so many seeds per setting."""
+    """Return the line of the table for studies with `repeats` seeds per setting."""
     losses = {width: results(family, width, folder) for width in family.widths}
     rate, value = truth(results(family, family.next, folder))
     groups = [seeds[i : i + repeats] for i in range(0, len(seeds) - repeats + 1, repeats)]
     trials = [list(itertools.product(family.widths, range(0, len(RATES), 2), group)) for group in groups]
     found = [read_ladder([study(family, losses, t)], next_size=family.parameters(family.next)) for t in trials]
-    more = [advised(family, f, g) for f, g in zip(found, groups, strict=True)]
-    again = [read_ladder([study(family, losses, [*t, *m])]) for t, m in zip(trials, more, strict=True) if m]
+    more = [advised_trials(family, f, g) for f, g in zip(found, groups, strict=True)]
+    repeated = [read_ladder([study(family, losses, [*t, *m])]) for t, m in zip(trials, more, strict=True) if m]
     answers = Counter(f.transfer for f in found)
     rates = [f.next.rate for f in found if f.next.rate is not None]
     values = [f.next.value for f in found if f.next.value is not None]
@@ -229,40 +231,40 @@ def row(family: Family, repeats: int, folder: Path, seeds: range) -> str:
         f"{np.mean([math.log2(e.high / e.low) for e in rates]):.1f}",
         f"{sum(e.low <= value <= e.high for e in values)} / {len(values)}",
         f"{np.mean([e.high - e.low for e in values]):.3f}",
-        judged(found),
-        f"{sum(f.transfer != 'cannot be told' for f in again)} / {len(again)}",
+        rate_verdicts(found),
+        f"{sum(f.transfer != 'cannot be told' for f in repeated)} / {len(repeated)}",
         f"{np.mean([len(m) for m in more if m] or [0]):.0f}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def judged(found: Sequence[Ladder]) -> str:
+def rate_verdicts(found: Sequence[Ladder]) -> str:
     """Return the numbers of predicted rates of the largest width that were kept, not kept and not decided."""
     counts = Counter(f.last_rate for f in found)
     return f"{counts['kept']} / {counts['not kept']} / {counts['cannot be told']}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how often `advisor ladder` is right.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="folder of the trainings' results")
     parser.add_argument("--dev", action="store_true", help="use the seeds on which the method was developed")
-    given = parser.parse_args()
-    given.runs.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    families = [f for f in FAMILIES if f.developed or not given.dev]
+    families = [f for f in FAMILIES if f.developed or not options.dev]
     for family in families:
-        optima = [truth(results(family, width, given.runs)) for width in (*family.widths, family.next)]
+        optima = [truth(results(family, width, options.runs)) for width in (*family.widths, family.next)]
         print(
             f"{family.name}: best rates",
             *(f"{math.exp(r):.4f}" for r, _ in optima),
             "losses",
             *(f"{v:.4f}" for _, v in optima),
         )
-    head = "trainings seeds studies moves stays cannot-be-told rate-held octaves loss-held width last-rate told runs".split()
+    head = "trainings seeds studies moves stays cannot-be-told rate-held octaves loss-held width last-rate decided runs".split()
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for family, repeats in itertools.product(families, (1, 3)):
-        seeds = range(family.developed) if given.dev else range(family.developed, family.seeds)
-        print(row(family, repeats, given.runs, seeds), flush=True)
+        seeds = range(family.developed) if options.dev else range(family.developed, family.seeds)
+        print(row(family, repeats, options.runs, seeds), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Trains the studies of `recordings/lm_causes.py` anew with other seeds, and prints recall and false alarms of each rule.
+"""Trains the studies of `recordings/lm_causes.py` with other seeds, and prints recall and false alarms of each rule.
 
-    python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about 20 minutes on one core
+    python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about five minutes on one core
     python benchmarks/quality/lm_rules.py --seeds 1 --only float16  one seed of the studies whose names start with this
 
 A seed determines the sampled hyperparameters, the weights and the order of the data. The hook logs into memory. The rules were

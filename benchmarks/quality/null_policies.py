@@ -9,7 +9,7 @@ from advisor.model.space import FloatArray
 
 
 def healthy_policies(random: Random) -> Made:
-    """Policies that learn: their entropy falls, their KL divergence grows. Shares of groups and completions lie at the limits."""
+    """Return policies that learn: entropy falls, KL divergence grows. Shares of groups and completions are at the rules' limits."""
     count, points = int(random.choice([1, 3, 8])), int(random.choice([40, 100, 400]))
     groups, size = int(random.choice([8, 32])), int(random.choice([64, 512]))
     at = np.arange(1, points + 1) / points
@@ -32,8 +32,8 @@ def healthy_policies(random: Random) -> Made:
     return study(params, curves, objective="eval_reward", direction="maximize"), {}
 
 
-def remembers(random: Random) -> Made:
-    """Fine-tuning that improves the objective and changes nothing on other data."""
+def nothing_forgotten(random: Random) -> Made:
+    """Return a fine-tuning that improves the objective and changes nothing on other data."""
     count, points = int(random.choice([1, 4, 12])), int(random.choice([8, 20, 60]))
     at, noise = np.arange(points) / points, random.uniform(0.005, 0.1)
     curves: dict[str, list[FloatArray]] = {"eval_new_accuracy": [], "eval_old_accuracy": []}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from worlds.world import Store
 
 from advisor import contract
 from advisor.model.space import FloatArray
@@ -243,7 +244,8 @@ def some_overfit(random: Random) -> Made:
     """Return a study in which some trials overfit, independently of the learning rate."""
     count, n = int(random.choice([8, 16, 32])), 40
     at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
-    params, curves = draw_settings(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]
+    params = draw_settings(random, count)
+    curves: dict[str, list[FloatArray]] = {"val/loss": [], "train/loss": []}
     for _ in range(count):
         level, rise = random.normal(0.5, 0.05), random.uniform(0.3, 1) * (random.uniform() < share)
         bend = rise * np.clip(at - 0.3, 0, None)
@@ -349,7 +351,8 @@ def batch_sizes(random: Random) -> Made:
     """Return a study of batch sizes that need the same number of examples, with throughput that grows with the size."""
     sizes = [64 * 2**i for i in range(int(random.integers(2, 5)))]
     each, growth, scatter = int(random.integers(3, 9)), random.uniform(1.55, 2), random.uniform(0.02, 0.3)
-    params, curves = [], {"val/loss": [], "train/examples_per_s": []}  # type: ignore[var-annotated]
+    params: list[dict[str, Any]] = []
+    curves: dict[str, list[FloatArray]] = {"val/loss": [], "train/examples_per_s": []}
     for i, size in enumerate(sizes):
         for _ in range(each):
             speed = random.lognormal(0, 0.5)
@@ -362,14 +365,15 @@ def batch_sizes(random: Random) -> Made:
 
 def _study_of_batch_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
     """Return a study with the same number of examples in all trials: doubling the batch size halves the steps."""
-    runs, parts = [], {metric: [] for metric in curves}  # type: ignore[var-annotated]
+    store = Store("null")
     for i, chosen in enumerate(params):
         steps = STEPS * 64 // int(chosen["batch_size"])
         tags = {contract.TAG_STATUS: "complete", contract.TAG_MAX_TRAIN_STEPS: str(steps), contract.TAG_SEED: str(i)}
         tags[contract.TAG_BATCH_SIZE] = str(chosen["batch_size"])
-        runs.append(Run(f"run{i}", f"trial-{i}", "FINISHED", {k: str(v) for k, v in chosen.items()}, tags, float(i)))
-        for metric, each in curves.items():
-            at = np.linspace(steps / len(each[i]), steps, len(each[i])).astype(np.int64)
-            parts[metric].append((np.full(len(at), i), at, each[i], at.astype(np.float64)))
-    points = {m: Points(*(np.concatenate([p[k] for p in ps]) for k in range(4))) for m, ps in parts.items()}
-    return assemble(Experiment("null", tuple(runs), points), objective="val/loss", direction="minimize")
+        values = {metric: each[i] for metric, each in curves.items()}
+        store.log(
+            chosen,
+            {m: (np.linspace(steps / len(v), steps, len(v)).astype(np.int64), v) for m, v in values.items()},
+            tags=tags,
+        )
+    return assemble(store.experiment(), objective="val/loss", direction="minimize")

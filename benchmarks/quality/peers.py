@@ -138,7 +138,8 @@ _Log: TypeAlias = tuple[tuple[str, tuple[int, ...], tuple[float, ...]], ...]
 def _log(study: Study, trial: Trial) -> _Log:
     """Return a trial's curves under plain names. An objective other than a loss is transformed so that lower is better."""
     curves = {
-        "train_loss": _first_curve(study, trial, "train_loss", "train_eval_loss"),
+        # The evaluated loss first: the peers compare it with the validation loss, and noise of batches raises false alarms.
+        "train_loss": _first_curve(study, trial, "train_eval_loss", "train_loss"),
         "val_loss": _first_curve(study, trial, "valid_loss"),
     }
     if not len(curves["val_loss"]):

@@ -7,7 +7,7 @@
 A study has 8 to 60 random trials of one to four hyperparameters, with noise between seeds. Columns:
 
 - lost: shares of studies in which the best setting of the old space is better than the best of the new ranges by more than one, and
-more than three, standard deviations between seeds;
+  more than three, standard deviations between seeds;
 - kept: median share of the space that the new ranges keep;
 - good: share of the settings in the new ranges that belong to the better half of the old space.
 """

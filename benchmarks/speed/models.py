@@ -59,7 +59,8 @@ class Block(nn.Module):
         )
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+        out: torch.Tensor = x + self.mlp(self.norm2(x))
+        return out
 
 
 class LanguageModel(nn.Module):

@@ -1,4 +1,4 @@
-"""Recorded studies of what the playbook leaves open: float16, Adam's settings, and data that are seen again."""
+"""Recorded studies of subjects that the playbook leaves open: float16, Adam's settings, and data that are seen again."""
 
 from __future__ import annotations
 

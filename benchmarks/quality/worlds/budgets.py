@@ -8,9 +8,9 @@ from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
 def _short_then_long(random: Random) -> SimulatedStudy:
-    """The learning rate hardly matters; longer trials are better, and their rates were drawn from another range."""
+    """Return a study in which rates hardly matter; longer trials are better, and their rates were drawn from another range."""
     store, short = Store("lengths"), int(random.choice([5, 10, 20]))
-    stated = str(random.choice(["epochs", "max_steps", ""]))
+    length_name = str(random.choice(["epochs", "max_steps", ""]))
     shift = float(random.choice([-1.0, 1.0])) * random.uniform(1.0, 1.5)
     for length, start in ((short, -3.0), (5 * short, -3.0 + shift)):
         for _ in range(int(random.integers(12, 20))):
@@ -18,12 +18,15 @@ def _short_then_long(random: Random) -> SimulatedStudy:
             at = np.arange(1, length + 1)
             loss = 0.3 + 2 * np.exp(-at / (2 * short)) + 0.01 * random.standard_normal(length)
             params = {"lr": rate, "weight_decay": 10 ** random.uniform(-6, -2)}
-            store.log(params | ({stated: length} if stated else {}), {"val_loss": (at, loss), "train_loss": (at, loss)})
+            store.log(
+                params | ({length_name: length} if length_name else {}),
+                {"val_loss": (at, loss), "train_loss": (at, loss)},
+            )
     return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize"})
 
 
-def _length_counts(outcome: Outcome) -> bool:
-    """Return True if a rule of the space takes the effect of the length for one of the rate, or the lengths are unsaid."""
+def _mistakes_length(outcome: Outcome) -> bool:
+    """Return whether a rule of the space mistakes the effect of the length for one of the rate, or the report names no lengths."""
     claims = [f for f in outcome.fired("space-boundary", "space-shrink", "space-scale") if f.subject == "lr"]
     return bool(claims) or "different lengths" not in outcome.text
 
@@ -31,9 +34,9 @@ def _length_counts(outcome: Outcome) -> bool:
 SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "A33 short trials, then long ones at other rates",
-        "the length counts, or is unsaid",
+        "length taken for the rate, or not named",
         _short_then_long,
-        _length_counts,
+        _mistakes_length,
         bound=0.1,
     ),
 )

@@ -80,12 +80,13 @@ def _late_collapse(rng: Random) -> SimulatedStudy:
 
 def _none_level(rng: Random) -> SimulatedStudy:
     name = str(rng.choice(["scheduler", "max_depth", "augmentation", "clip_norm"]))
-    levels: list[Any] = {
+    choices: dict[str, list[Any]] = {
         "scheduler": ["cosine"],
         "max_depth": [4, 8],
         "augmentation": ["flip", "crop"],
         "clip_norm": [1.0],
-    }[name]  # type: ignore[assignment]
+    }
+    levels = choices[name]
     settings = [
         s | {name: rng.choice(np.array([None, *levels], dtype=object))} for s in sample_settings(rng, trial_count(rng))
     ]

@@ -1,6 +1,6 @@
 """GRPO by hand on a tiny language model. It logs the metrics of TRL's `GRPOTrainer` under the same names.
 
-A prompt has one right answer of one or two words. Supervised training first gives the model a chance of each right answer.
+A prompt has one right answer of one or two words. Supervised training first gives each right answer a set probability.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Grpo:
     noise: float = 0.0
     """Standard deviation of noise in the reward."""
     rambles: float = 0.0
-    """Chance that a text of the supervised training goes on after its answer."""
+    """Chance that a text of the supervised training continues after its answer."""
 
 
 class Model(nn.Module):
@@ -122,13 +122,13 @@ def sample(model: Model, prompts: Tensor, settings: Grpo) -> Rollout:
 
 
 def rewards(rollout: Rollout, settings: Grpo) -> Tensor:
-    """Return the reward of each completion: 1 for the right answer and an end mark after it."""
-    said = nn.functional.pad(rollout.words * rollout.mask, (0, 3), value=END)[:, :3]
+    """Return the reward of each completion: 1 if it is the right answer and an end mark, plus what `settings` add."""
+    texts = nn.functional.pad(rollout.words * rollout.mask, (0, 3), value=END)[:, :3]
     wanted = answers()[rollout.prompts]
     if settings.per_word:
-        right = ((said == wanted) | (wanted == END)).all(1)
+        right = ((texts == wanted) | (wanted == END)).all(1)
     else:
-        right = (said == wanted).all(1) & ~rollout.truncated & (rollout.mask.sum(1) <= 3)
+        right = (texts == wanted).all(1) & ~rollout.truncated & (rollout.mask.sum(1) <= 3)
     lengths = (rollout.mask & (rollout.words != END)).sum(1)
     return right + settings.per_word * lengths + settings.noise * torch.randn(len(right))
 

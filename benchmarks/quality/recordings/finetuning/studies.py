@@ -5,12 +5,13 @@ Each study can be trained from several seeds: `finetuning.py` measures the rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from advisor.model.spec import Direction
 from recordings.finetuning import forgetting, grpo
 from recordings.finetuning.forgetting import FineTuning
 from recordings.finetuning.grpo import Grpo, Logs
@@ -18,7 +19,6 @@ from recordings.finetuning.grpo import Grpo, Logs
 TRIALS = 3
 POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated")
 """Rules about training by rewards."""
-Train = Callable[[Any, int, int], Logs]
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class TunedStudy:
 
     name: str
     cause: str
-    """What was switched on, in a sentence."""
+    """Description of the cause that was switched on."""
     settings: Grpo | FineTuning
     rates: tuple[float, float]
     """Lowest and highest learning rate."""
     objective: str
-    direction: str
+    direction: Direction
     fires: tuple[str, ...] = ()
     """Rules that must fire."""
     quiet: tuple[str, ...] = ()

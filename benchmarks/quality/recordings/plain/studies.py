@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from recordings.finetuning.studies import TRIALS
 from recordings.plain import blowups, diffusion, finetune, gan, letters, policy, preempted, pruning, simclr, tuned
 from recordings.recorded_study import Label
 
@@ -115,7 +116,7 @@ def _fine_tuning() -> list[PlainStudy]:
     return [
         PlainStudy(
             f"plain-{study.name}", study.cause, partial(tuned.log, study), study.objective, study.direction,
-            (*map(Label, study.fires), *_must_not_fire(*study.quiet)), tuned.TRIALS,
+            (*map(Label, study.fires), *_must_not_fire(*study.quiet)), TRIALS,
         )
         for study in tuned.recorded()
     ]  # fmt: skip

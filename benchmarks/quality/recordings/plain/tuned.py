@@ -1,19 +1,17 @@
-"""Trainings of `recordings.finetuning`, logged as TRL logs to MLflow."""
+"""Trainings of `recordings.finetuning`, logged to MLflow under the names that TRL uses."""
 
 from __future__ import annotations
 
 import mlflow
 from mlflow.entities import Metric, Param
 
-from recordings.finetuning.studies import TRIALS, TunedStudy, studies
+from recordings.finetuning.studies import TunedStudy, studies
 
 RECORDED = (
     "grpo-healthy grpo-solved grpo-prompts-hard grpo-rate-high grpo-no-brake grpo-length-pays tuned-turned tuned-replay"
 ).split()
-"""Studies to record; `benchmarks/quality/finetuning.py` trains all of them from several seeds."""
+"""Studies to record; `benchmarks/quality/finetuning.py` trains these and all others from several seeds."""
 SEED = 0
-
-__all__ = ["TRIALS", "log", "recorded"]
 
 
 def recorded() -> list[TunedStudy]:
