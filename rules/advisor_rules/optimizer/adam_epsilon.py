@@ -13,7 +13,7 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.stability import clipping
 from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as Counted
 from advisor.model.message import Number, Percent, say
@@ -116,23 +116,26 @@ class AdamEpsilon(Rule):
             subject=name,
             side="high",
             trials=[e.trial for e in large],
-            evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["grad_norm"],),
-                    caption="Below the line, epsilon is larger than the typical gradient of a parameter.",
-                    trials=tuple(e.trial.id for e in large),
-                    lines=(Line(value=epsilon * math.sqrt(large[0].parameters), label="epsilon × √parameters"),),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("epsilon", Number(epsilon)),
-                        ("gradient norm / √parameters, median", Number(typical)),
-                        ("trainable parameters", Number(large[0].parameters)),
-                        ("limit, epsilon / gradient", Number(self.share)),
-                    )
-                ),
-            ),
+            evidence=self._evidence(study, large, epsilon, typical),
             changes=(change,),
+        )
+
+    def _evidence(self, study: Study, large: list[_Epsilon], epsilon: float, typical: float) -> tuple[Evidence, ...]:
+        return (
+            CurveEvidence(
+                metrics=(study.signals["grad_norm"],),
+                caption="Below the line, epsilon is larger than the typical gradient of a parameter.",
+                trials=tuple(e.trial.id for e in large),
+                lines=(Line(value=epsilon * math.sqrt(large[0].parameters), label="epsilon × √parameters"),),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("epsilon", Number(epsilon)),
+                    ("gradient norm / √parameters, median", Number(typical)),
+                    ("trainable parameters", Number(large[0].parameters)),
+                    ("limit, epsilon / gradient", Number(self.share)),
+                )
+            ),
         )
 
 
