@@ -46,7 +46,7 @@ def test_a_small_set_does_not_tell():
 def test_equal_results_do_not_say_how_many_examples_separate_them():
     equal = study([1 / 64] * 5 + [2 / 64] * 5, 64, objective="eval_rewards/accuracies", direction="maximize")
     (finding,) = verdict(RULE, equal).findings
-    assert finding.action.startswith("Evaluate on more or harder examples, or by a finer metric")
+    assert str(finding.action).startswith("Evaluate on more or harder examples, or by a finer metric")
 
 
 def test_a_large_set_does():
