@@ -28,8 +28,9 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     """Return the most likely objective among metrics with a known direction. counts: number of trials that logged each metric.
 
     Preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an entropy or the
-    accuracy of single tokens; curves before their best value so far; more trials; alphabetical order. Without validation and test metrics, return the only metric of success without a split,
-    else the only loss without a split; None if there are none or several.
+    accuracy of single tokens; curves before their best value so far; more trials; alphabetical order. Without validation and test
+    metrics, return the only metric of success without a split, else the only loss without a split; None if there are none or
+    several.
     """
     directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
