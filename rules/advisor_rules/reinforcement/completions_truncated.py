@@ -40,9 +40,10 @@ class CompletionsTruncated(Rule):
 
     ## What it looks at
     The logged share of completions that reached the maximum length without an end (TRL's `completions/clipped_ratio`), in the
-    second half of the training. It must exceed one fifth beyond noise, in the best trial and in most trials. A share that is large
-    at first and falls is normal, because the policy learns to stop. The start of the same trial tells whether completions grew into
-    the limit or never fitted.
+    second half of the training. It must exceed one fifth beyond noise in most trials, and the best trial must not lie below
+    that beyond noise: if the limit is too short, the best trial is often the one that gave up long answers first. A share
+    that is large at first and falls below one fifth is normal, because the policy learns to stop. The start of the same trial
+    tells whether completions grew into the limit or never fitted.
 
     ## Why it matters
     A truncated completion has no final answer, so its reward says little about what it contains. If completions grow into the
@@ -77,7 +78,8 @@ class CompletionsTruncated(Rule):
         """Yield at most one finding."""
         judged = [self._truncation(entry) for entry in policy.logged(study, "completions_truncated")]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
-        if judged[0] in cut and 2 * len(cut) > len(judged):
+        best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
+        if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
     def _truncation(self, entry: policy.Logged) -> _Truncation:
