@@ -63,7 +63,9 @@ def main() -> None:
     print(counts(judged, labelled, alarms, len(seeds)))
 
 
-def scores(judged: Sequence[TunedStudy], rules: Sequence[str], alarms: Mapping[tuple[str, str], int], seeds: int) -> str:
+def scores(
+    judged: Sequence[TunedStudy], rules: Sequence[str], alarms: Mapping[tuple[str, str], int], seeds: int
+) -> str:
     rows = [["rule", "recall (of)", "false alarms (of)"]]
     for rule in rules:
         on = [s.name for s in judged if rule in s.fires]
@@ -75,7 +77,9 @@ def scores(judged: Sequence[TunedStudy], rules: Sequence[str], alarms: Mapping[t
     return markdown(rows)
 
 
-def counts(judged: Sequence[TunedStudy], rules: Sequence[str], alarms: Mapping[tuple[str, str], int], seeds: int) -> str:
+def counts(
+    judged: Sequence[TunedStudy], rules: Sequence[str], alarms: Mapping[tuple[str, str], int], seeds: int
+) -> str:
     rows = [[f"studies of {seeds} on which it fired", *(f"`{rule}`" for rule in rules)]]
     for study in judged:
         marks = {**dict.fromkeys(study.fires, " (must)"), **dict.fromkeys(study.accept, " (may)")}

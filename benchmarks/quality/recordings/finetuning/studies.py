@@ -58,7 +58,9 @@ class TunedStudy:
         """Train the trials and return what they logged."""
         store = Store(self.name)
         for hyperparameters, logs in self.trials(seed):
-            metrics = {name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()}
+            metrics = {
+                name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()
+            }
             store.log(hyperparameters, metrics)
         return store.experiment()
 

@@ -94,7 +94,9 @@ def _reward(settings: TrlGrpo, seed: int) -> Any:
 
     def reward(completion_ids: list[list[int]], answer: list[list[int]], **_: Any) -> list[float]:
         noise = (settings.noise * torch.randn(len(answer), generator=random)).tolist()
-        return [_score(ids, right, settings) + more for ids, right, more in zip(completion_ids, answer, noise, strict=True)]
+        return [
+            _score(ids, right, settings) + more for ids, right, more in zip(completion_ids, answer, noise, strict=True)
+        ]
 
     return reward
 

@@ -61,7 +61,8 @@ def _by_rewards() -> list[TunedStudy]:
         ),
         study(
             "no-brake", "a high learning rate and many optimizer steps on each batch",
-            replace(grpo, num_iterations=6, max_steps=132), "policy-jumps", (0.02, 0.08), "entropy-collapse groups-without-advantage",
+            replace(grpo, num_iterations=6, max_steps=132), "policy-jumps", (0.02, 0.08),
+            "entropy-collapse groups-without-advantage",
         ),
         study(
             "length-pays", "the reward pays for each word", replace(grpo, per_word=0.2, max_completion_length=8),

@@ -50,7 +50,7 @@ def test_quiet_if_few_are_cut_off_late(start: float, end: float) -> None:
 
 
 def of_trials(*shares: float) -> Study:
-    """Shares of truncated completions at the limit's two sides, best trial first."""
+    """Trials with these constant shares of truncated completions, best trial first."""
     rng = np.random.default_rng(0)
     rewards = [learning(rng, end=0.8 - 0.1 * i) for i in range(len(shares))]
     curves = [rng.binomial(256, np.full(POINTS, share)) / 256 for share in shares]
@@ -60,7 +60,7 @@ def of_trials(*shares: float) -> Study:
 def test_a_best_trial_at_the_limit_does_not_hide_most_trials_beyond_it() -> None:
     made = of_trials(0.2, 0.35, 0.4)
     (finding,) = verdict(RULE, made).findings
-    assert [t for t in finding.trials] == [t.id for t in made.ranked()[1:]]
+    assert list(finding.trials) == [t.id for t in made.ranked()[1:]]
 
 
 @pytest.mark.parametrize("shares", [(0.1, 0.35, 0.4), (0.2, 0.2, 0.4), (0.2,)])
