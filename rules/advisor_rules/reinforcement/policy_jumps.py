@@ -46,13 +46,13 @@ class PolicyJumps(Rule):
     """The policy jumps away from its reference: its KL divergence leaps, or is large while the reward is below its start.
 
     ## What it looks at
-    The logged KL divergence between the policy and its reference (TRL's `kl`), against its own running median. A jump exceeds the
-    running median tenfold and lies beyond the tail of the other points, or exceeds it a hundredfold. It must do so at three steps,
-    and reach 1 nat per token there. A policy that jumped at once has no lower level to compare with, and TRL's KL divergence, which
-    it weights by the policy's own ratios (`use_bias_correction_kl`), hardly shows later jumps. So a trial counts as well if, in the
-    second half of its training, its KL divergence exceeds 1 nat per token and its reward lies below its first value, both beyond
-    noise. The rule fires if the best trial or most trials jump. A KL divergence that grows while the reward rises is normal: the
-    policy learns.
+    The logged KL divergence between the policy and its reference, against its own running median. (TRL logs it as `kl`, and
+    only if `beta` is above 0.) A jump exceeds the running median tenfold and lies beyond the tail of the other points, or
+    exceeds it a hundredfold. It must do so at three steps, and reach 1 nat per token there. A policy that jumps at once has no
+    earlier level to compare with, and in TRL's KL divergence, weighted by the policy's own ratios (`use_bias_correction_kl`),
+    jumps are small. So a trial counts as well if, in the second half of its training, its KL divergence exceeds 1 nat per token
+    and its reward lies below its first value, both beyond noise. The rule fires if the best trial or most trials jump. A KL
+    divergence that grows while the reward rises is normal: the policy learns.
 
     ## Why it matters
     A policy that jumps has left the region in which its samples and its ratios mean anything. Words that the reference finds nearly
