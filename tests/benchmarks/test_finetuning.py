@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from finetuning import counts, labelled_studies, scores
+from finetuning import counts, labelled_studies, scores, trained
 from recordings.finetuning.trl_run import curves
 
 from advisor import contract
@@ -22,7 +22,7 @@ def test_without_trl_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
 def test_the_tables_count_studies_by_their_labels() -> None:
     judged = [s for s in labelled_studies("hand") if s.name in ("grpo-healthy", "grpo-limit-short")]
     alarms = {("grpo-limit-short", "completions-truncated"): 3, ("grpo-healthy", "completions-truncated"): 1}
-    table = scores(judged, ["completions-truncated"], alarms, 4)
+    table = scores([trained("completions-truncated", judged, alarms, 4, "finetuning.py")])
     assert [cell.strip() for cell in table.splitlines()[-1].split("|")[2:4]] == ["0.75 (4)", "0.250 (4)"]
     assert "3 (must)" in counts(judged, ["completions-truncated"], alarms, 4)
 
