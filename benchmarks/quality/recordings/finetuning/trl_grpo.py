@@ -37,8 +37,6 @@ class TrlGrpo:
     """Lowest and highest chance of a right answer before the training, over the prompts."""
     per_word: float = 0.0
     """Reward of each word, which pays for length. The right answer may then stand at the start of a longer text."""
-    noise: float = 0.0
-    """Standard deviation of noise in the reward."""
     rambles: float = 0.0
     """Chance that a text of the supervised training continues after its answer."""
 
@@ -54,8 +52,7 @@ def train(settings: TrlGrpo, seed: int, base: int) -> tuple[dict[str, Any], Logs
     )
     folder = supervised(settings.low, settings.high, settings.rambles, base)
     data = Dataset.from_list([{"prompt": f"p{i}", "answer": row.tolist()} for i, row in enumerate(answers())])
-    reward = _reward(settings, 1000 * base + seed)
-    return run(GRPOTrainer, config, folder, data, data, reward_funcs=reward)
+    return run(GRPOTrainer, config, folder, data, data, reward_funcs=_reward(settings.per_word))
 
 
 @lru_cache(maxsize=1)
@@ -89,21 +86,18 @@ def _texts(chances: Tensor, rambles: float, random: torch.Generator) -> Tensor:
     return torch.cat([FIRST_PROMPT + prompts[:, None], text], 1)
 
 
-def _reward(settings: TrlGrpo, seed: int) -> Any:
-    random = torch.Generator().manual_seed(seed)
+def _reward(per_word: float) -> Any:
+    """Return the reward function: 1 for the right answer and an end mark, or for its words at the start and more for each word."""
 
     def reward(completion_ids: list[list[int]], answer: list[list[int]], **_: Any) -> list[float]:
-        noise = (settings.noise * torch.randn(len(answer), generator=random)).tolist()
-        return [
-            _score(ids, right, settings) + more for ids, right, more in zip(completion_ids, answer, noise, strict=True)
-        ]
+        return [_score(ids, right, per_word) for ids, right in zip(completion_ids, answer, strict=True)]
 
     return reward
 
 
-def _score(ids: list[int], answer: list[int], settings: TrlGrpo) -> float:
+def _score(ids: list[int], answer: list[int], per_word: float) -> float:
     words = [i for i in ids if i not in (END, PAD)]
     wanted = [i for i in answer if i != END]
-    if settings.per_word:
-        return float(words[: len(wanted)] == wanted) + settings.per_word * len(words)
+    if per_word:
+        return float(words[: len(wanted)] == wanted) + per_word * len(words)
     return float(words == wanted and END in ids)

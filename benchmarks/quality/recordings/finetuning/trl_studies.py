@@ -47,7 +47,6 @@ def _by_rewards() -> list[TunedStudy]:
         study("healthy", "nothing was switched on", grpo),
         study("small-groups", "groups of four completions", replace(grpo, num_generations=4)),
         study("penalty", "a KL penalty", replace(grpo, beta=0.04)),
-        study("noisy-reward", "noise in the reward", replace(grpo, noise=0.5)),
         study("rambling-start", "many completions are cut off at first, and the policy learns to stop", replace(grpo, rambles=0.6)),
         study(
             "prompts-hard", "nearly no completion is right at first, and groups are small",
