@@ -6,7 +6,7 @@
     python benchmarks/quality/finetuning.py --write         also write `trained.csv`, which rule pages quote
 
 Prints recall and false alarms of each rule, and how often each rule fired on each study. Ten seeds take about ten minutes on one
-core, and forty minutes by TRL.
+core, and half an hour by TRL.
 """
 
 from __future__ import annotations
