@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from worlds.world import Store
 
 from advisor.model.spec import Direction
+from advisor.tracking.runs import Experiment
 from recordings.finetuning import forgetting, grpo
 from recordings.finetuning.forgetting import FineTuning
 from recordings.finetuning.grpo import Grpo, Logs
@@ -28,7 +30,8 @@ class TunedStudy:
     name: str
     cause: str
     """Description of the cause that was switched on."""
-    settings: Grpo | FineTuning
+    settings: Any
+    """Settings of a training, with a `learning_rate`."""
     rates: tuple[float, float]
     """Lowest and highest learning rate."""
     objective: str
@@ -40,16 +43,26 @@ class TunedStudy:
     accept: tuple[str, ...] = ()
     """Rules that may fire as well, because the cause has several effects."""
 
-    def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
-        """Train the trials and return the hyperparameters and the logged points of each."""
+    def variants(self, seed: int) -> list[Any]:
+        """Return the settings of each trial."""
         random = np.random.default_rng([seed, *self.name.encode()])
         low, high = np.log(self.rates)
-        result: list[tuple[Mapping[str, Any], Logs]] = []
-        for i in range(TRIALS):
-            rate = float(np.exp(low + (high - low) * (i + random.random()) / TRIALS))
-            settings = replace(self.settings, learning_rate=float(f"{rate:.3g}"))
-            result.append((params(settings), train(settings, i, seed)))
-        return result
+        rates = [float(np.exp(low + (high - low) * (i + random.random()) / TRIALS)) for i in range(TRIALS)]
+        return [replace(self.settings, learning_rate=float(f"{rate:.3g}")) for rate in rates]
+
+    def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
+        """Train the trials and return the hyperparameters and the logged points of each."""
+        return [(params(s), train(s, i, seed)) for i, s in enumerate(self.variants(seed))]
+
+    def experiment(self, seed: int) -> Experiment:
+        """Train the trials and return what they logged."""
+        store = Store(self.name)
+        for hyperparameters, logs in self.trials(seed):
+            metrics = {
+                name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()
+            }
+            store.log(hyperparameters, metrics)
+        return store.experiment()
 
 
 def train(settings: Grpo | FineTuning, seed: int, base: int) -> Logs:
