@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from advisor.engine.grounds import Grounds
 from advisor.engine.relation import Relation
 from advisor.model.change import Change
 from advisor.model.evidence import Evidence
@@ -20,7 +21,7 @@ from advisor.model.message import Message, message_of
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 
-__all__ = ["Count", "Expectation", "Factor", "Relation", "Rule", "Settled", "Share"]
+__all__ = ["Count", "Expectation", "Factor", "Grounds", "Relation", "Rule", "Settled", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
 """Type of a threshold that is an integer of at least 1."""
@@ -62,6 +63,8 @@ class Rule(BaseModel):
 
     playbook: ClassVar[str]
     """Title of the playbook section that the rule is based on."""
+    grounds: ClassVar[Grounds | None] = None
+    """What the finding and the advice of a rule beyond the playbook rest on; None for a rule of the playbook."""
     goal: ClassVar[Goal]
     """Topic of the rule's findings; it determines their priority in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()

@@ -2,6 +2,7 @@
 
     python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about five minutes on one core
     python benchmarks/quality/lm_rules.py --seeds 1 --only float16  one seed of the studies whose names start with this
+    python benchmarks/quality/lm_rules.py --write                   also write `trained.csv` for the pages
 
 A seed determines the sampled hyperparameters, the weights and the order of the data. The hook logs into memory. The rules were
 developed on seeds below 10; the recordings of the project have seed 1.
@@ -13,9 +14,10 @@ import argparse
 import logging
 import time
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from diagnosis import markdown
 from record import spec
@@ -25,10 +27,13 @@ from recordings.recorded_study import RecordedStudy
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
+from advisor.engine.trained import FILE, Trained, write
 from advisor.model.finding import Verdict
 from advisor.model.spec import Sampler
 from advisor.planning.sampling.halton import sample
 from advisor.tracking.study.assemble import assemble
+
+SCRIPT = Path(__file__).name
 
 
 @dataclass(frozen=True)
@@ -56,17 +61,24 @@ def answers(study: RecordedStudy, seed: int) -> Iterator[Answer]:
         yield Answer(study.name, seed, verdict.rule, wanted[verdict.rule], verdict)
 
 
-def table(listed: list[Answer]) -> str:
-    """Return, for each rule, recall, false alarms on studies that it could judge, and the number of studies that it could not."""
-    rows = [["rule", "recall", "false alarms", "could not judge"]]
+def counts(listed: list[Answer]) -> list[Trained]:
+    """Return the counts of each rule. A study that lacks the data of a rule is no study without its cause."""
     by_rule: dict[str, list[Answer]] = defaultdict(list)
     for answer in listed:
         by_rule[answer.rule].append(answer)
+    rows = []
     for rule, mine in by_rule.items():
-        lacking = sum(a.verdict.status == "not-assessed" for a in mine)
         yes = [a.verdict.status == "fired" for a in mine if a.fires]
         no = [a.verdict.status == "fired" for a in mine if not a.fires and a.verdict.status != "not-assessed"]
-        rows.append([f"`{rule}`", *(f"{sum(part)} of {len(part)}" for part in (yes, no)), str(lacking)])
+        rows.append(Trained(rule, SCRIPT, len(yes), sum(yes), len(no), sum(no)))
+    return rows
+
+
+def table(listed: list[Answer]) -> str:
+    """Return, for each rule, recall, false alarms on studies that it could judge, and the number of studies that it could not."""
+    lacking = Counter(a.rule for a in listed if a.verdict.status == "not-assessed")
+    rows = [["rule", "recall", "false alarms", "could not judge"]]
+    rows += [[f"`{row.rule}`", *row.rates(), str(lacking[row.rule])] for row in counts(listed)]
     return markdown(rows)
 
 
@@ -75,7 +87,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="number of seeds; default: 10")
     parser.add_argument("--first-seed", type=int, default=101, help="default: 101")
     parser.add_argument("--only", nargs="*", default=[""], help="only studies whose names start with these")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the counts of all studies to {FILE}, which rule pages quote"
+    )
     options = parser.parse_args()
+    if options.write and options.only != [""]:
+        parser.error("--write needs all studies: leave out --only")
     warnings.simplefilter("ignore")  # a scheduler notices that a gradient scaler skipped its first step
     logging.getLogger("advisor").setLevel(logging.ERROR)
     started, listed = time.perf_counter(), []
@@ -89,6 +106,8 @@ def main() -> None:
                 if a.wrong:
                     text = a.verdict.reason or "; ".join(str(f.message) for f in a.verdict.findings)
                     print(f"wrong: {a.study}, seed {seed}, {a.rule}: {a.verdict.status} {text}", flush=True)
+    if options.write:
+        write(SCRIPT, counts(listed))
     print(f"\n{table(listed)}\n\n{len(listed)} answers, {time.perf_counter() - started:.0f} s")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from advisor.cli.main import cli
-from advisor.engine.pages import by_chapter, chapter, rule_page
+from advisor.engine.pages import beyond_the_playbook, by_chapter, chapter, rule_page
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
 from advisor.model import spec_yaml
@@ -82,7 +82,7 @@ def plans() -> Mapping[str, str]:
 
 def _rules() -> str:
     intro = "`advisor rules` prints this list; `advisor explain RULE` prints the page of a rule."
-    return f"# Rules\n\n{intro}\n{by_chapter(rules(), lambda rule: f'{rule.rule_id()}.md')}"
+    return f"# Rules\n\n{intro}\n{by_chapter(rules(), lambda rule: f'{rule.rule_id()}.md')}\n\n{beyond_the_playbook(rules())}\n"
 
 
 def _plans() -> str:

@@ -115,13 +115,23 @@ def race(study: Study, share: float) -> Race:
     groups = []
     for size, group in compared_settings.items():
         first_hits = [[_first_below(curves[t.index], target) for t in s.trials] for s in group]
-        per_step = _units_per_step(axis, size)
-        needed = [[steps * per_step for steps, _ in r] for r in first_hits]
-        values = needed[0] if statistic == "median" else [_median(n) for n in needed]
-        seconds = [s for r in first_hits for _, s in r if math.isfinite(s)]
         trials = tuple(t for s in group for t in s.trials)
-        groups.append(Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan))
+        groups.append(_group(size, trials, first_hits, _units_per_step(axis, size), statistic))
     return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
+
+
+def _group(
+    size: float,
+    trials: tuple[Trial, ...],
+    first_hits: Sequence[Sequence[tuple[float, float]]],
+    per_step: float,
+    statistic: Statistic,
+) -> Group:
+    """first_hits: for each setting, the step and the seconds at which each trial first reaches the target."""
+    needed = [[steps * per_step for steps, _ in hits] for hits in first_hits]
+    values = needed[0] if statistic == "median" else [_median(n) for n in needed]
+    seconds = [s for hits in first_hits for _, s in hits if math.isfinite(s)]
+    return Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 
 def counts_to_target(metric: str) -> Unit | None:

@@ -252,7 +252,17 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
         found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
     if len(found) > _MAX_STUCK * len(trials):
         return {}
-    # A noisier trial with the same result, after as much training, learned no more than these.
+    return {**found, **_no_better(costs, trials, results, found, levels)}
+
+
+def _no_better(
+    costs: Costs, trials: Sequence[int], results: Sequence[float], found: Mapping[int, End], levels: Mapping[int, float]
+) -> dict[int, End]:
+    """Return the noisier trials that, after as much training, got no better than those that never left their level.
+
+    results: the lowest cost of each trial. found: the trials that never left their level, which `levels` holds.
+    """
+    best, more = min(results), dict[int, End]()
     limit = min((levels[t] - _MOVED * (levels[t] - best) for t in found), default=math.inf)
     steps = max((costs.curves[t].finite.steps[-1] for t in found), default=0)
     for trial, result in zip(trials, results, strict=True):
@@ -263,10 +273,8 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
             and curve.steps[-1] >= steps
             and not _fell(curve.values, limit - best)
         ):
-            found[trial] = End(
-                "not_learned", f"{costs.metric} gets no better than in trials that never leave a plateau"
-            )
-    return found
+            more[trial] = End("not_learned", f"{costs.metric} gets no better than in trials that never leave a plateau")
+    return more
 
 
 def _fell(values: FloatArray, distance: float) -> bool:

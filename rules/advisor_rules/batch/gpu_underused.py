@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.batch import timing
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Percent, say
 from advisor.model.study import Study, Trial
@@ -88,35 +88,43 @@ class GpuUnderused(Rule):
             subject=metric,
             side="low",
             trials=[t for t, _ in low],
-            evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=say("The device computes in {share} of the time.", share=computing),
-                    trials=tuple(t.id for t, _ in low[:5]),
-                    lines=(Line(value=self.least, label="limit"),),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
-                        (
-                            "share of the time computing",
-                            say(
-                                "{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)
-                            ),
-                        ),
-                        ("largest share of the memory used", Percent(memory) if memory_is_known else "not logged"),
-                        (
-                            "limit",
-                            say(
-                                "{least}, missed with a probability of at least {p}",
-                                least=Percent(self.least),
-                                p=Percent(1 - self.false_alarms),
-                            ),
-                        ),
-                    )
-                ),
-            ),
+            evidence=self._evidence(metric, low, judged_count, memory),
             changes=(Advise(text=action),),
+        )
+
+    def _evidence(
+        self,
+        metric: str,
+        low: list[tuple[Trial, Ratio]],
+        judged_count: int,
+        memory: float,
+    ) -> tuple[Evidence, ...]:
+        middle = low[len(low) // 2][1]
+        return (
+            CurveEvidence(
+                metrics=(metric,),
+                caption=say("The device computes in {share} of the time.", share=Percent(1 - middle.value)),
+                trials=tuple(t.id for t, _ in low[:5]),
+                lines=(Line(value=self.least, label="limit"),),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
+                    (
+                        "share of the time computing",
+                        say("{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)),
+                    ),
+                    ("largest share of the memory used", Percent(memory) if math.isfinite(memory) else "not logged"),
+                    (
+                        "limit",
+                        say(
+                            "{least}, missed with a probability of at least {p}",
+                            least=Percent(self.least),
+                            p=Percent(1 - self.false_alarms),
+                        ),
+                    ),
+                )
+            ),
         )
 
 

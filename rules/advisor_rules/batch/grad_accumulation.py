@@ -12,7 +12,7 @@ from advisor.computed.batch import batches, throughput, timing
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import FigureEvidence
+from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Item, Name, Number, Percent, say
 from advisor.model.study import Study, Trial
@@ -106,22 +106,7 @@ class GradAccumulation(Rule):
             confidence=0.95 if peak_is_known else 0.6,
             subject=_parameter(accumulating[0]),
             trials=accumulating,
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("micro-batches a step", Number(parts)),
-                        ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
-                        (
-                            "largest share of the device's memory",
-                            say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
-                        ),
-                        (
-                            "micro-batches that fit at once",
-                            say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),
-                        ),
-                    )
-                ),
-            ),
+            evidence=_evidence(parts, size_is_known, peak_is_known, micro_batch_size, peak, fit),
             changes=self._changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
         )
 
@@ -153,3 +138,24 @@ def _trials(accumulating: list[Trial], ended_count: int) -> Item:
 def _parameter(trial: Trial) -> str | None:
     """Return the hyperparameter that is the number of micro-batches per step; None without one."""
     return next((n for n in trial.params if batches.accumulates(n)), None)
+
+
+def _evidence(
+    parts: float, size_is_known: bool, peak_is_known: bool, micro_batch_size: float, peak: float, fit: float
+) -> tuple[Evidence, ...]:
+    return (
+        FigureEvidence(
+            rows=(
+                ("micro-batches a step", Number(parts)),
+                ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
+                (
+                    "largest share of the device's memory",
+                    say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
+                ),
+                (
+                    "micro-batches that fit at once",
+                    say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),
+                ),
+            )
+        ),
+    )

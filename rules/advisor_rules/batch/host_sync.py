@@ -10,7 +10,7 @@ import numpy as np
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Number, Percent, say
 from advisor.model.study import Study
@@ -95,30 +95,36 @@ class HostSync(Rule):
             confidence=0.9 * float(np.median([i.chance_above(self.most) for _, i in waiting])),
             subject=study.signals["step_time"],
             trials=[t.trial for t, _ in waiting],
-            evidence=(
-                CurveEvidence(
-                    metrics=tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
-                    caption="Steps take longer than computing and waiting for data together.",
-                    trials=tuple(t.trial.id for t, _ in waiting[:5]),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
-                        (
-                            "idle with data there, share of the time",
-                            say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),
-                        ),
-                        ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
-                        (
-                            "limit",
-                            say(
-                                "{most}, exceeded with a probability of at least {p}",
-                                most=Percent(self.most),
-                                p=Percent(1 - self.false_alarms),
-                            ),
-                        ),
-                    )
-                ),
-            ),
+            evidence=self._evidence(study, waiting, judged_count),
             changes=(Advise(text=action),),
+        )
+
+    def _evidence(
+        self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int
+    ) -> tuple[Evidence, ...]:
+        middle, idle = waiting[len(waiting) // 2]
+        return (
+            CurveEvidence(
+                metrics=tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
+                caption="Steps take longer than computing and waiting for data together.",
+                trials=tuple(t.trial.id for t, _ in waiting[:5]),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
+                    (
+                        "idle with data there, share of the time",
+                        say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),
+                    ),
+                    ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
+                    (
+                        "limit",
+                        say(
+                            "{most}, exceeded with a probability of at least {p}",
+                            most=Percent(self.most),
+                            p=Percent(1 - self.false_alarms),
+                        ),
+                    ),
+                )
+            ),
         )

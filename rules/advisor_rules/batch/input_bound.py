@@ -10,7 +10,7 @@ import numpy as np
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.study import Study
@@ -97,32 +97,43 @@ class InputBound(Rule):
             confidence=float(np.median([t.waited.chance_above(self.most) for t in bound])),
             subject=metric,
             trials=[t.trial for t in bound],
-            evidence=(
-                CurveEvidence(
-                    metrics=(metric, study.signals["step_time"]),
-                    caption=say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
-                    trials=tuple(t.trial.id for t in bound[:5]),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
-                        (
-                            "share of the time spent waiting",
-                            say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
-                        ),
-                        ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
-                        (
-                            "limit",
-                            say(
-                                "{most}, exceeded with a probability of at least {p}",
-                                most=Percent(self.most),
-                                p=Percent(1 - self.false_alarms),
-                            ),
-                        ),
-                    )
-                ),
-            ),
+            evidence=self._evidence(study, bound, judged_count, middle, wait),
             changes=(Advise(text=action),),
+        )
+
+    def _evidence(
+        self,
+        study: Study,
+        bound: list[timing.StepTimes],
+        judged_count: int,
+        middle: timing.StepTimes,
+        wait: Number,
+    ) -> tuple[Evidence, ...]:
+        waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
+        return (
+            CurveEvidence(
+                metrics=(study.signals["data_wait"], study.signals["step_time"]),
+                caption=say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
+                trials=tuple(t.trial.id for t in bound[:5]),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
+                    (
+                        "share of the time spent waiting",
+                        say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
+                    ),
+                    ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
+                    (
+                        "limit",
+                        say(
+                            "{most}, exceeded with a probability of at least {p}",
+                            most=Percent(self.most),
+                            p=Percent(1 - self.false_alarms),
+                        ),
+                    ),
+                )
+            ),
         )
 
 

@@ -20,7 +20,7 @@ from advisor.computed.curves.overfit import (
     validation_curves,
 )
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
 from advisor.model.reading import Kind
@@ -148,25 +148,28 @@ class CurveOverfitting(Rule):
             confidence=(1 - pooled.p) * (1.0 if pooled.training else 0.6),
             subject=metric,
             trials=pooled.rising,
-            evidence=(
-                CurveEvidence(
-                    metrics=(metric, pooled.training) if pooled.training else (metric,),
-                    caption=say(
-                        "{metric} gets worse after {point} of the training.",
-                        metric=Name(metric),
-                        point=Percent(pooled.point),
-                    ),
-                    trials=tuple(t.id for t in pooled.rising[:5]),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
-                        ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
-                        ("p-value of the signs", limited(Probability(pooled.p), self.false_alarms)),
-                    )
-                ),
-            ),
+            evidence=self._pooled_evidence(pooled, metric),
             changes=changes,
+        )
+
+    def _pooled_evidence(self, pooled: PooledRise, metric: str) -> tuple[Evidence, ...]:
+        return (
+            CurveEvidence(
+                metrics=(metric, pooled.training) if pooled.training else (metric,),
+                caption=say(
+                    "{metric} gets worse after {point} of the training.",
+                    metric=Name(metric),
+                    point=Percent(pooled.point),
+                ),
+                trials=tuple(t.id for t in pooled.rising[:5]),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
+                    ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
+                    ("p-value of the signs", limited(Probability(pooled.p), self.false_alarms)),
+                )
+            ),
         )
 
     def _report(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.engine.rule import Count, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, Lack, MissingData
@@ -42,7 +42,7 @@ class CurveStaircase(Rule):
     rate or regularise. If it still falls, the staircase itself does no harm.
 
     ## How sure
-    Certainty class: measured. The test is one-sided (t-test over all starts of epochs of these trials) and careful, because a
+    The test is one-sided (t-test over all starts of epochs of these trials) and careful, because a
     curve that flattens falls less at the start of an epoch than on average around it. In simulated curves with white,
     heavy-tailed or autocorrelated noise it fired in 0 to 1 %. On recordings of seeds not used in development (`python
     benchmarks/quality/lm_rules.py`), it fired in 20 of 20 studies of models that can memorise and in none of 20 of models that
@@ -51,6 +51,7 @@ class CurveStaircase(Rule):
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="mechanism", source="practice")
     goal: ClassVar[Goal] = "regularisation"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

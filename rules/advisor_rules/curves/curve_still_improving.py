@@ -12,10 +12,11 @@ from advisor.computed.curves.curve_tails import Ending
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, listed, say
 from advisor.model.study import Study
+from advisor.stats import trend
 from advisor_rules.curves import _doublings
 from advisor_rules.curves._doublings import Doubling
 
@@ -177,19 +178,7 @@ class CurveStillImproving(Rule):
             severity="warning" if middle.forecast >= 5 * self.material else "note",
             confidence=confidence,
             trials=trials,
-            evidence=(
-                CurveEvidence(
-                    metrics=(study.spec.objective.metric,),
-                    caption=say(
-                        "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
-                        tail=Percent(middle.window),
-                        at=study.at(improving_endings[0].until),
-                        gain=Percent(middle.gain, 1),
-                    ),
-                    trials=tuple(t.id for t in trials),
-                ),
-                self._figures(improving_endings, judged_count, forecast),
-            ),
+            evidence=self._evidence(study, improving_endings, judged_count, forecast, middle),
             changes=(
                 curve_tails.set_length(
                     study,
@@ -199,6 +188,28 @@ class CurveStillImproving(Rule):
                 ),
                 Advise(text=_CONSTANT if all(_stays_constant(e) for e in improving_endings) else _DECAY_ADVICE),
             ),
+        )
+
+    def _evidence(
+        self,
+        study: Study,
+        improving_endings: list[Ending],
+        judged_count: int,
+        forecast: Message,
+        middle: trend.End,
+    ) -> tuple[Evidence, ...]:
+        return (
+            CurveEvidence(
+                metrics=(study.spec.objective.metric,),
+                caption=say(
+                    "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
+                    tail=Percent(middle.window),
+                    at=study.at(improving_endings[0].until),
+                    gain=Percent(middle.gain, 1),
+                ),
+                trials=tuple(e.trial.id for e in improving_endings),
+            ),
+            self._figures(improving_endings, judged_count, forecast),
         )
 
     def _figures(self, improving_endings: Sequence[Ending], judged_count: int, forecast: Message) -> FigureEvidence:

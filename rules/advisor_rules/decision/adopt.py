@@ -9,7 +9,7 @@ from typing import ClassVar
 from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
-from advisor.model.evidence import FigureEvidence
+from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Probability, listed, say
@@ -129,15 +129,7 @@ class Adopt(Rule):
             confidence=luck.probability,
             subject="evaluations",
             trials=[luck.best, luck.rival],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("lead", say("{lead}", lead=Number(luck.lead))),
-                        ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
-                        ("probability that the other is as good", say("{p}", p=Probability(luck.probability))),
-                    )
-                ),
-            ),
+            evidence=_evidence(luck),
             changes=(
                 Advise(text=str(advice)),
                 RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why),
@@ -303,4 +295,16 @@ def _message(
         fresh=" after the selection" if best.selection or rival.selection else "",
         sd=Number(lead.sd, 2),
         chance="There are too few repeats for a test." if math.isnan(lead.p) else chance,
+    )
+
+
+def _evidence(luck: _evaluation_luck.Luck) -> tuple[Evidence, ...]:
+    return (
+        FigureEvidence(
+            rows=(
+                ("lead", say("{lead}", lead=Number(luck.lead))),
+                ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
+                ("probability that the other is as good", say("{p}", p=Probability(luck.probability))),
+            )
+        ),
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from advisor.computed.space import extension
 from advisor.engine.rule import Count as Points
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -44,7 +44,7 @@ class Forgetting(Rule):
     rate, stop earlier, or train a LoRA adapter. Choose the trial by both metrics.
 
     ## How sure
-    Certainty: tested on this study; the remedies are priors. Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language
+    Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language
     models of 1 to 7 billion parameters; Biderman et al. 2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning
     and learns less. Confidence is 0.9 times one minus the larger p-value, corrected for the number of metrics. The limit of a tenth
     is our choice. On trainings from ten seeds that no threshold was chosen on (`benchmarks/quality/finetuning.py`), it fired in 10
@@ -52,6 +52,7 @@ class Forgetting(Rule):
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2308.08747, 2405.09673")
     goal: ClassVar[Goal] = "regularisation"
     not_for: ClassVar[frozenset[Kind]] = frozenset({"gan"})
 

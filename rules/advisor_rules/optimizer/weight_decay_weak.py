@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.stability.instability import rate_of
-from advisor.engine.rule import Relation, Rule, Share
+from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -43,7 +43,7 @@ class WeightDecayWeak(Rule):
     batch size, keep the number of timescales: it is a better guide than the value.
 
     ## How sure
-    Certainty class: mechanism. The sum follows from AdamW's update. In four trainings of small language models, a weight decay
+    The sum follows from AdamW's update. In four trainings of small language models, a weight decay
     three times the limit (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, of 1.2 to 2.4, against none
     with the same seed. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired
     in 20 of 20 studies with such a weight decay and in none of 60 without. That the timescale matters, rather than the weight
@@ -53,6 +53,7 @@ class WeightDecayWeak(Rule):
     """
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
+    grounds: ClassVar[Grounds] = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2405.13698, 2505.13738")
     goal: ClassVar[Goal] = "regularisation"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal
@@ -55,7 +55,7 @@ class CompletionsTruncated(Rule):
     removes the noise, not its cause.
 
     ## How sure
-    Certainty: counted fact; the advice is a prior. DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated
+    DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated
     samples are noise, and that masking them or a soft penalty stabilises training. The limit of one fifth is our choice. The
     p-values come from t-tests over means of five blocks. On trainings of tiny models from ten seeds that no threshold was chosen on
     (`benchmarks/quality/finetuning.py`), it fired in 10 of 10 studies whose reward pays for length, in 6 of 10 whose limit is too
@@ -63,6 +63,7 @@ class CompletionsTruncated(Rule):
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(finding="count", advice="literature", source="arXiv 2503.14476")
     goal: ClassVar[Goal] = "pipeline"
     not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
@@ -44,7 +44,7 @@ class EntropyCollapse(Rule):
     penalty also helps. Stop such trainings early.
 
     ## How sure
-    Certainty: tested on this study; the remedies are priors. Cui et al. 2025 (arXiv:2505.22617) report that entropy falls sharply
+    Cui et al. 2025 (arXiv:2505.22617) report that entropy falls sharply
     in runs without intervention, and that the reward then stops near the ceiling of R = -a exp(H) + b at H = 0. The figures show
     the ceiling of this law, fitted to the trial up to the collapse; it is no part of the verdict. DAPO (arXiv:2503.14476) raises
     the upper clipping bound against it. All limits are our choice. On trainings of tiny models from ten seeds each
@@ -53,6 +53,7 @@ class EntropyCollapse(Rule):
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2505.22617, 2503.14476")
     goal: ClassVar[Goal] = "stability"
     not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.reinforcement import policy
-from advisor.engine.rule import Relation, Rule, Share
+from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal
@@ -56,7 +56,7 @@ class GroupsWithoutAdvantage(Rule):
     is known and divisible by the new number.
 
     ## How sure
-    Certainty: counted fact. That such groups have no gradient follows from the algorithm; DAPO (Yu et al. 2025, arXiv:2503.14476)
+    That such groups have no gradient follows from the algorithm; DAPO (Yu et al. 2025, arXiv:2503.14476)
     describes the loss of signal and trains better when it samples these groups anew. The limit of one half is our choice. The
     p-value comes from a t-test over means of five blocks, so neighbouring steps may be correlated. On trainings of tiny models from
     ten seeds that no threshold was chosen on (`benchmarks/quality/finetuning.py`), it fired in 20 of 20 studies with too hard or
@@ -64,6 +64,7 @@ class GroupsWithoutAdvantage(Rule):
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(finding="count", advice="mechanism", source="arXiv 2503.14476")
     goal: ClassVar[Goal] = "efficiency"
     not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
     explains: ClassVar[tuple[Relation, ...]] = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.computed.reinforcement import policy
 from advisor.computed.stability import instability
-from advisor.engine.rule import Factor, Relation, Rule, Share
+from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal
@@ -59,7 +59,7 @@ class PolicyJumps(Rule):
     completions around the jump.
 
     ## How sure
-    Certainty: tested on this study; the advice is a prior. The test is that of `stability-spikes`: an exponential tail fitted to
+    The test is that of `stability-spikes`: an exponential tail fitted to
     most of the points, corrected for the number of trials. A curve that jumps at very many steps has no such tail; its jumps are
     not tested, and confidence is 0.7. The factor of ten is our choice; healthy recorded trainings stay below
     it or within the tail. On trainings of tiny models from ten seeds (`benchmarks/quality/finetuning.py`), it fired in 10 of 10
@@ -67,6 +67,7 @@ class PolicyJumps(Rule):
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"
+    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 1707.06347")
     goal: ClassVar[Goal] = "stability"
     not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
     explains: ClassVar[tuple[Relation, ...]] = (

@@ -12,11 +12,11 @@ from advisor.computed.space import settings
 from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
+from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import Domain, to_scale
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.stats import outliers
 from advisor_rules.space import _rows
 
@@ -128,17 +128,22 @@ class SpaceBoundaryInfeasible(Rule):
             subject=name,
             side=region.side,
             trials=[best],
-            evidence=(
-                AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
-                FigureEvidence(
-                    rows=(
-                        _rows.tried_row(tried),
-                        _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
-                        _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
-                    )
-                ),
-            ),
+            evidence=self._evidence(name, failures, line, best, tried, region),
             changes=changes,
+        )
+
+    def _evidence(
+        self, name: str, failures: Message, line: Line, best: Trial, tried: settings.Settings, region: outliers.Region
+    ) -> tuple[Evidence, ...]:
+        return (
+            AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
+            FigureEvidence(
+                rows=(
+                    _rows.tried_row(tried),
+                    _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
+                    _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
+                )
+            ),
         )
 
 

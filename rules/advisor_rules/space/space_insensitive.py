@@ -11,7 +11,7 @@ from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Expectation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, FixParameter
-from advisor.model.evidence import AxisEvidence, FigureEvidence
+from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, listed, say
 from advisor.model.space import BoolArray, Domain, Value, is_learning_rate
@@ -200,22 +200,25 @@ class SpaceInsensitive(Rule):
             severity="note",
             confidence=small * (1 if clear else sampler.WEAKENED),
             subject=name,
-            evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name)),
-                ),
-                FigureEvidence(
-                    rows=(
-                        *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
-                        _rows.probability(
-                            f"probability of less than {Percent(self.share)} of the top one", small, self.certainty
-                        ),
-                        _rows.probability("probability of as much in random results", found.p, self.false_alarms),
-                    )
-                ),
-            ),
+            evidence=self._evidence(name, small, found),
             changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
+        )
+
+    def _evidence(self, name: str, small: float, found: importance.Importances) -> tuple[Evidence, ...]:
+        return (
+            AxisEvidence(
+                parameter=name,
+                caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name)),
+            ),
+            FigureEvidence(
+                rows=(
+                    *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
+                    _rows.probability(
+                        f"probability of less than {Percent(self.share)} of the top one", small, self.certainty
+                    ),
+                    _rows.probability("probability of as much in random results", found.p, self.false_alarms),
+                )
+            ),
         )
 
 

@@ -14,7 +14,7 @@ from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence
+from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Setting, say
@@ -135,16 +135,19 @@ class SpaceTunedBatch(Rule):
             confidence=float(np.mean(tuned < self.settings)),
             subject=name,
             trials=[t for t in study.trials if math.isfinite(sizes[t.index])],
-            evidence=(
-                AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
-                FigureEvidence(
-                    rows=(
-                        ("learning rates per batch size", say(", ".join(map(str, tuned[:20])))),
-                        ("minimum for a tuned batch size", say("{minimum}", minimum=self.settings)),
-                    )
-                ),
-            ),
+            evidence=self._evidence(name, rates, tuned),
             changes=(*changes, *_search_rate(study, name)),
+        )
+
+    def _evidence(self, name: str, rates: Message, tuned: IntArray) -> tuple[Evidence, ...]:
+        return (
+            AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
+            FigureEvidence(
+                rows=(
+                    ("learning rates per batch size", say(", ".join(map(str, tuned[:20])))),
+                    ("minimum for a tuned batch size", say("{minimum}", minimum=self.settings)),
+                )
+            ),
         )
 
 

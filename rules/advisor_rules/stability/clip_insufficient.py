@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
@@ -133,30 +133,7 @@ class ClipInsufficient(Rule):
             severity="warning",
             confidence=min(1 - worst.p, 0.99),
             trials=[worst_clipping.trial],
-            evidence=(
-                CurveEvidence(
-                    metrics=(worst.metric,),
-                    caption=say(
-                        "{trial} is unstable despite clipping{at}.", trial=Name(worst_clipping.trial.name), at=at
-                    ),
-                    trials=(worst_clipping.trial.id,),
-                    marks=(Mark(trial=worst_clipping.trial.id, step=worst.step, label="unstable"),),
-                    lines=(Line(value=worst_clipping.threshold, label="clipping threshold"),)
-                    if "norm" in worst.metric and finite
-                    else (),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
-                        (
-                            "share of clipped updates",
-                            Percent(worst_clipping.share, 1) if worst_clipping.points else "unknown",
-                        ),
-                        ("p-value over all trials judged", Probability(worst.p)),
-                        ("thresholds", limits),
-                    )
-                ),
-            ),
+            evidence=_evidence(worst, clip, at, limits),
             changes=changes,
         )
 
@@ -184,3 +161,28 @@ def _unstable_loss(
     what = worst.sentence(near.at(worst.trial))
     clipping_of_worst = next(c for c in clipped if c.trial == worst.trial)
     return _Instability(clipping_of_worst, what, worst.metric, worst.step, instabilities.p, len(instabilities.unstable))
+
+
+def _evidence(worst: _Instability, clip: int, at: Message | str, limits: Message) -> tuple[Evidence, ...]:
+    clips = worst.clipping
+    limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
+    return (
+        CurveEvidence(
+            metrics=(worst.metric,),
+            caption=say("{trial} is unstable despite clipping{at}.", trial=Name(clips.trial.name), at=at),
+            trials=(clips.trial.id,),
+            marks=(Mark(trial=clips.trial.id, step=worst.step, label="unstable"),),
+            lines=(Line(value=clips.threshold, label="clipping threshold"),) if limit_is_known else (),
+        ),
+        FigureEvidence(
+            rows=(
+                ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
+                (
+                    "share of clipped updates",
+                    Percent(clips.share, 1) if clips.points else "unknown",
+                ),
+                ("p-value over all trials judged", Probability(worst.p)),
+                ("thresholds", limits),
+            )
+        ),
+    )

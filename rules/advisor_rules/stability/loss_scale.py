@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.engine.rule import Count, Factor, Relation, Rule
+from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
@@ -39,7 +39,7 @@ class LossScale(Rule):
     and compute the layer that overflows in float32. A lower limit for the scale only hides the problem.
 
     ## How sure
-    Certainty class: mechanism, seen in recordings. A scaler that works keeps the scaled gradient near the limit, whatever the
+    A scaler that works keeps the scaled gradient near the limit, whatever the
     size of the loss, so skips at its start, after each doubling, or because gradients grow do not count. On recordings of seeds
     not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with unscaled inputs
     or extreme batches and in none of 30 float16 studies without; in 150 simulated scalers with heavy-tailed gradients it never
@@ -48,6 +48,7 @@ class LossScale(Rule):
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
+    grounds: ClassVar[Grounds] = Grounds(finding="mechanism", advice="mechanism", source="PyTorch's GradScaler")
     goal: ClassVar[Goal] = "stability"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
@@ -12,7 +12,7 @@ from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import joined, say
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 
 
 class ScheduleConstant(Rule):
@@ -82,16 +82,7 @@ class ScheduleConstant(Rule):
             confidence=(0.9 if later else 0.75) * len(constant) / len(complete),
             subject=study.signals.get("learning_rate"),
             trials=trials,
-            evidence=(
-                *_curves(study, [t.id for t in trials]),
-                FigureEvidence(
-                    rows=(
-                        ("best trials judged", len(judged_schedules)),
-                        ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
-                        ("round of the study", study.spec.round),
-                    )
-                ),
-            ),
+            evidence=_evidence(study, trials, judged_schedules),
             changes=(
                 SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),
             ),
@@ -103,3 +94,18 @@ def _curves(study: Study, trials: list[str]) -> tuple[Evidence, ...]:
     if metric is None:
         return ()
     return (CurveEvidence(metrics=(metric,), caption="The learning rate never falls.", trials=tuple(trials)),)
+
+
+def _evidence(
+    study: Study, trials: list[Trial], judged_schedules: Sequence[schedules.Schedule]
+) -> tuple[Evidence, ...]:
+    return (
+        *_curves(study, [t.id for t in trials]),
+        FigureEvidence(
+            rows=(
+                ("best trials judged", len(judged_schedules)),
+                ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
+                ("round of the study", study.spec.round),
+            )
+        ),
+    )

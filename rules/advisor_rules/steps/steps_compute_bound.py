@@ -9,7 +9,7 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, RunPlan
-from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Percent, joined, say
 from advisor.model.study import Study
@@ -153,31 +153,41 @@ class StepsComputeBound(Rule):
             severity="note",
             confidence=confidence,
             trials=[e.trial for e in agreeing],
-            evidence=(
-                CurveEvidence(
-                    metrics=(study.spec.objective.metric,),
-                    caption=say(
-                        "{many} of {of} best trials {end} at their end.",
-                        many=many,
-                        of=of,
-                        end="still improve" if bound else "are flat",
-                    ),
-                    trials=tuple(e.trial.id for e in agreeing),
-                ),
-                FigureEvidence(
-                    rows=(
-                        (
-                            "forecast for as many steps again",
-                            joined(Percent(e.end.forecast, 1) for e in judged_endings),
-                        ),
-                        (
-                            "flat from, share of the steps",
-                            joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
-                        ),
-                        ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged_endings)),
-                        ("thresholds", limits),
-                    )
-                ),
-            ),
+            evidence=_evidence(study, bound, judged_endings, agreeing, limits),
             changes=(*([_LONG_RUNS] if bound else []), *(Advise(text=text) for text in notes)),
         )
+
+
+def _evidence(
+    study: Study,
+    bound: bool,
+    judged_endings: Sequence[curve_tails.Ending],
+    agreeing: Sequence[curve_tails.Ending],
+    limits: Message,
+) -> tuple[Evidence, ...]:
+    return (
+        CurveEvidence(
+            metrics=(study.spec.objective.metric,),
+            caption=say(
+                "{many} of {of} best trials {end} at their end.",
+                many=len(agreeing),
+                of=len(judged_endings),
+                end="still improve" if bound else "are flat",
+            ),
+            trials=tuple(e.trial.id for e in agreeing),
+        ),
+        FigureEvidence(
+            rows=(
+                (
+                    "forecast for as many steps again",
+                    joined(Percent(e.end.forecast, 1) for e in judged_endings),
+                ),
+                (
+                    "flat from, share of the steps",
+                    joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
+                ),
+                ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged_endings)),
+                ("thresholds", limits),
+            )
+        ),
+    )

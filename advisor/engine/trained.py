@@ -1,0 +1,66 @@
+"""How often rules fired in small real trainings with their cause switched on or off.
+
+The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write it with `--write`.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from advisor.engine.registry import BUILT_IN
+
+FILE = "trained.csv"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Counts for one rule and one benchmark script on studies of small real trainings."""
+
+    rule: str
+    script: str
+    """Name of the script in `benchmarks/quality` that trains the studies."""
+    positives: int
+    """Number of studies with the cause that the rule looks for."""
+    detected: int
+    negatives: int
+    """Number of studies without this cause."""
+    false_alarms: int
+
+    def rates(self) -> tuple[str, str]:
+        """Return the number of studies with and without the cause in which the rule fired."""
+        return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
+
+
+def path_of_table() -> Path:
+    """Return the path of the table, which is in the folder of the built-in rules."""
+    return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
+
+
+def table() -> tuple[Trained, ...]:
+    """Return all rows of the table; none if the file is missing."""
+    if not path_of_table().is_file():
+        return ()
+    with path_of_table().open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    return tuple(Trained(row.pop("rule"), row.pop("script"), **{k: int(v) for k, v in row.items()}) for row in rows)
+
+
+def trained(rule: str) -> tuple[Trained, ...]:
+    """Return the rows of one rule."""
+    return tuple(row for row in table() if row.rule == rule)
+
+
+def write(script: str, rows: Iterable[Trained]) -> None:
+    """Replace the script's rows in the table."""
+    names = [f.name for f in fields(Trained)]
+    kept = [row for row in table() if row.script != script]
+    with path_of_table().open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(names)
+        lines.writerows(
+            [getattr(row, n) for n in names] for row in sorted([*kept, *rows], key=lambda r: (r.rule, r.script))
+        )
