@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
+from advisor.engine.grounds import Grounds
 from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
@@ -54,6 +55,9 @@ class RolloutMismatch(Rule):
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(
+        finding="count", advice="literature", source="documentation of TRL and ms-swift"
+    )
     goal: ClassVar[Goal] = "pipeline"
     not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
     explains: ClassVar[tuple[Relation, ...]] = (
@@ -102,24 +106,25 @@ class RolloutMismatch(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - p),
             trials=[m.trial for m in apart],
-            evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["rollout_mismatch"],),
-                    caption="The engine and the trainer disagree about the sampled words.",
-                    trials=tuple(m.trial.id for m in apart[:5]),
-                    lines=(Line(value=self.most, label="limit"),),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("difference in the first tenth, nats", Number(first.start.mean)),
-                        ("difference in the second half, nats", limited(Number(first.late.mean), Number(self.most))),
-                        ("p-value of the excess", limited(Probability(p), self.false_alarms)),
-                        (
-                            "p-value of the rise",
-                            limited(Probability(first.late.p_above_level(first.start)), self.false_alarms),
-                        ),
-                    )
-                ),
-            ),
+            evidence=self._evidence(study, apart),
             changes=(Advise(text=action),),
+        )
+
+    def _evidence(self, study: Study, apart: Sequence[_Mismatch]) -> tuple[CurveEvidence, FigureEvidence]:
+        start, late = apart[0].start, apart[0].late
+        return (
+            CurveEvidence(
+                metrics=(study.signals["rollout_mismatch"],),
+                caption="The engine and the trainer disagree about the sampled words.",
+                trials=tuple(m.trial.id for m in apart[:5]),
+                lines=(Line(value=self.most, label="limit"),),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("difference in the first tenth, nats", Number(start.mean)),
+                    ("difference in the second half, nats", limited(Number(late.mean), Number(self.most))),
+                    ("p-value of the excess", limited(Probability(late.p_above(self.most)), self.false_alarms)),
+                    ("p-value of the rise", limited(Probability(late.p_above_level(start)), self.false_alarms)),
+                )
+            ),
         )
