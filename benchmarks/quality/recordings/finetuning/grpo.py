@@ -232,10 +232,7 @@ def learn(
     factors: Tensor,
     settings: Grpo,
 ) -> dict[str, float]:
-    """Make the optimizer steps for one batch and return TRL's metrics of the last one.
-
-    factors: importance ratios by which each completion's loss is multiplied, (n, 1).
-    """
+    """Make the optimizer steps for one batch and return TRL's metrics of the last one. factors: of the losses, (n, 1)."""
     mask, count = rollout.mask.float(), rollout.mask.sum()
 
     def of_words(of: Model) -> tuple[Tensor, Tensor]:
@@ -251,7 +248,9 @@ def learn(
         ratio, gain = (chosen - old).exp(), advantage[:, None]
         clipped = ratio.clamp(1 - settings.epsilon, 1 + settings.epsilon)
         kl = (expected - chosen).exp() - (expected - chosen) - 1
-        loss = -torch.min(ratio * gain, clipped * gain) * factors + settings.beta * kl - settings.entropy_coef * entropy
+        loss = -torch.min(ratio * gain, clipped * gain) * factors - settings.entropy_coef * entropy
+        if settings.beta:  # of a policy far away, kl is infinite
+            loss = loss + settings.beta * kl
         optimizer.zero_grad()
         ((loss * mask).sum() / count).backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
