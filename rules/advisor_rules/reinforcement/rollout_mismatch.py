@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
-from advisor.engine.grounds import Grounds
-from advisor.engine.rule import Factor, Relation, Rule, Share
+from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal
