@@ -3,7 +3,7 @@
     python benchmarks/quality/finetuning.py                      seeds 10 to 19
     python benchmarks/quality/finetuning.py --seeds 0 4          seeds 0 to 3, on which the thresholds were chosen
 
-Prints recall and false alarms of each rule, and how often each rule fired on each study. Ten seeds take about ten minutes on one
+Prints recall and false alarms of each rule, and how often each rule fired on each study. Ten seeds take about 15 minutes on one
 core.
 """
 
