@@ -15,7 +15,7 @@ from advisor.model.space import FloatArray
 SEEDS = 2
 """Number of new seeds for each of the rates. With one seed, the noise of a sweep is unknown."""
 RATES = 5
-"""Number of rates to repeat at a size: the best one and its neighbours. Fewer do not show where the response turns."""
+"""Number of rates to repeat at a size: the best one and its neighbours on both sides."""
 
 End = Literal["low", "high"]
 
