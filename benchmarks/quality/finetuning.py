@@ -5,7 +5,7 @@
     python benchmarks/quality/finetuning.py --by trl        trainings by TRL's trainers (pip install trl), seeds 10 to 19
     python benchmarks/quality/finetuning.py --write         also write `trained.csv`, which rule pages quote
 
-Prints recall and false alarms of each rule, and how often each rule fired on each study. Ten seeds take about ten minutes on one
+Prints recall and false alarms of each rule, and how often each rule fired on each study. Ten seeds take about 15 minutes on one
 core, and half an hour by TRL.
 """
 

@@ -5,7 +5,7 @@ Each study can be trained from several seeds: `finetuning.py` measures the rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from recordings.finetuning.forgetting import FineTuning
 from recordings.finetuning.grpo import Grpo, Logs
 
 TRIALS = 3
-POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated")
+POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated", "rollout-mismatch")
 """Rules about training by rewards."""
 
 
@@ -128,6 +128,25 @@ def _by_rewards() -> list[TunedStudy]:
             "limit-short", "the limit is shorter than half of the right answers", replace(grpo, max_completion_length=2),
             "completions-truncated", rates=(3e-4, 8e-4), accept="groups-without-advantage entropy-collapse",
         ),
+        *_by_engine(study),
+    ]  # fmt: skip
+
+
+def _by_engine(study: Callable[..., TunedStudy]) -> list[TunedStudy]:
+    engine, any_effect = replace(Grpo(), engine_bits=16), "entropy-collapse policy-jumps"
+
+    def apart(name: str, cause: str, settings: Grpo) -> TunedStudy:
+        return study(f"engine-{name}", cause, settings, "rollout-mismatch", accept=any_effect)
+
+    return [
+        study("engine", "an engine samples in bfloat16", engine),
+        study("engine-int6", "an engine samples with weights of 6 bits", replace(engine, engine_bits=6)),
+        study("engine-behind", "the engine gets new weights every 4 batches", replace(engine, sync_every=4)),
+        apart("int3", "an engine samples with weights of 3 bits", replace(engine, engine_bits=3)),
+        apart("int3-uncorrected", "the same without importance ratios", replace(engine, engine_bits=3, corrects=False)),
+        apart("forgotten", "the engine never gets new weights", replace(engine, sync_every=10**6)),
+        apart("forgotten-uncorrected", "the same without importance ratios", replace(engine, sync_every=10**6, corrects=False)),
+        apart("cold", "the engine samples at a temperature of 0.5", replace(engine, engine_temperature=0.5)),
     ]  # fmt: skip
 
 
