@@ -75,7 +75,7 @@ class Answer(FrozenModel):
     kept_before: int | None = None
     """Number of other settings that the gate kept; None if the question needed no test."""
     looks: int = 1
-    """Number of questions about this candidate so far, including this one."""
+    """Number of times this candidate was tested, including this test."""
     kept_at: float | None = None
     """Time of the earlier answer that kept the candidate, in seconds since 1970; None if there is none."""
     kept_against: str = ""

@@ -139,7 +139,7 @@ class Follower:
         return cause if waits and cause in self.settled else None
 
     def depth(self, finding: Finding) -> int:
-        """Return the number of findings before this one in its causal chain."""
+        """Return how many findings precede this one in its causal chain."""
         cause = cause_of(finding, self.findings)
         return 0 if cause is None else 1 + self.depth(cause)
 

@@ -288,7 +288,8 @@ class _Merger(Follower):
                 self.defer(finding, HARDLY_GAINS)
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
-        """Return the study that trains the best settings again instead of this one; findings that led to this one wait."""
+        """Return a study that trains the best settings again, to run instead of this one; findings that led to this one are
+        deferred."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not only_advice(finding):

@@ -51,7 +51,7 @@ _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
 _MIN_P = 0.01
-"""Smallest p-value that `Response.p` returns; at or below it, one axis alone is significant."""
+"""Smallest p-value that `Response.p` returns, and the p-value at or below which a single axis counts as significant."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 

@@ -133,7 +133,8 @@ class Plateau:
     """Upper 95 % confidence bound of the rise of the curve in those steps."""
 
     def flat(self, most: float) -> bool:
-        """Return True if the curve changed by at most `most` after the start of its plateau, and ends near its lowest point."""
+        """Return True if the curve changed by at most `most` from the start of its plateau on, and its last level is close to the
+        lowest."""
         return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 

@@ -1,8 +1,8 @@
 """Other tools that read training curves, compared with the rules: runmedic, trainspotter, losslint.
 
-They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each tool judges a single run,
-so it reads every trial of a study, with the curves under names that it knows, and `WAYS` combines the alarms on trials into one
-answer about the study.
+They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each tool judges a single run.
+It reads every trial of a study, with the curves renamed to names that it knows; `WAYS` combines its alarms into one answer about
+the study.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _Slots:
         from torch.distributed import distributed_c10d  # missing in some builds of PyTorch
 
         shared = distributed_c10d._get_default_store()
-        # While one thread waits on the job's connection, others block, so we clone it. This needs PyTorch 2.8.
+        # Clone the job's connection, because a thread that waits on it blocks all other threads. This needs PyTorch 2.8.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 

@@ -235,7 +235,8 @@ def _jump_or_collapse(
 
 
 def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials, and more than by chance, rise at this step or at this share of their length."""
+    """Return True if most other trials rise at the same step, or at the same share of their length, and more of them than by
+    chance."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -313,7 +314,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _fell_back(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged in finite values: it ends without most of what it had gained."""
+    """Return True if the trial diverged although all values are finite: at its end, most of its earlier gain is lost."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 

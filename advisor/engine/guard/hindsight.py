@@ -176,7 +176,8 @@ def halving_stopper(eta: int) -> Stopper:
     """Return asynchronous successive halving as in Optuna (`optuna.pruners.SuccessiveHalvingPruner`).
 
     The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if its cost is among the best
-    1 / eta of the costs of all trials that have reached the rung. The stopper keeps these costs, so it replays one study only.
+    1 / eta of the costs of all trials that have reached the rung. The stopper stores these costs, so one stopper can replay only
+    one study.
     """
     rungs = [eta**k for k in (3, 2, 1)]
     costs: list[list[float]] = [[] for _ in rungs]

@@ -116,7 +116,7 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
 
 
 def _goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
-    """Return the goal of the study of one optimizer, which names those whose studies follow."""
+    """Return the goal of one optimizer's study; the goal names the optimizers whose studies follow."""
     later = options[options.index(value) + 1 :]
     then = f"; then {listed(map(str, later))}" if later else ""
     return f"Tune {value} in a separate study: {', '.join(spec.searched)}{then}"

@@ -36,7 +36,8 @@ class Corner:
 
 
 def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
-    """Return the log-likelihood ratio of a region with its own failure rate; 0 if its rate equals that of the rest."""
+    """Return the log-likelihood ratio of two models of failures: a separate failure rate in the region, and one rate everywhere; 0
+    if the observed rates are equal."""
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
 

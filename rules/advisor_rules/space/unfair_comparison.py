@@ -71,7 +71,7 @@ class UnfairComparison(Rule):
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of distinct values at which a whole number counts as compared instead of tuned."""
     edge: Share = 0.1
-    """Share of a value's own range of another hyperparameter that counts as its end."""
+    """Share of another hyperparameter's range, for the trials with one value, that counts as the end of that range."""
     certainty: Share = 0.9
     """Minimum probability that a value's best result lies at that end, or that the winner also leads with fewer trials."""
     false_alarms: Share = 0.05

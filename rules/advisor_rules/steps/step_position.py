@@ -169,7 +169,8 @@ class StepPosition(Rule):
         )
 
     def _overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return whether most of these trials overfit: they end worse beyond noise, and training does not get worse with them."""
+        """Return whether most of these trials overfit: the metric ends worse beyond noise, while the training metric does not get
+        worse."""
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
         overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
         return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
