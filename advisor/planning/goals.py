@@ -113,7 +113,8 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             return _field(change, before, after)
         case SetSchedule():
             schedule = after.schedule or {}
-            shown = ", ".join(f"{clean(k)} {setting(v)}" for k, v in schedule.items() if k in change.schedule)
+            changed = {k: setting(v) for k, v in schedule.items() if k in change.schedule}
+            shown = ", ".join(v if k == "kind" else f"{clean(k)} {v}" for k, v in changed.items())
             return "Set", "the learning-rate schedule", shown
         case RepeatTrial():
             verb, _, rest = repeat_goal(after).partition(" ")

@@ -163,13 +163,13 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
             schedule_words = words & {"scheduler", "schedule"}
             kind = (
                 str(value)
-                if schedule_words or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS)
+                if schedule_words or (words & {"decay", "annealing"} and kind_of(str(value)) in _KINDS)
                 else kind
             )
         elif not kind and as_number(value) > 0:
             kind = _kind_of_number(set(words_of(name)))
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
-    return _kind(kind) if kind else None
+    return kind_of(kind) if kind else None
 
 
 def _kind_of_number(words: set[str]) -> str:
@@ -190,7 +190,8 @@ def possible_decays(trial: Trial) -> list[str]:
     return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
 
 
-def _kind(text: str) -> str:
+def kind_of(text: str) -> str:
+    """Return the kind of a schedule from its name in a script or study file, such as "constant" from constant_with_warmup."""
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:
         return "constant"

@@ -35,11 +35,12 @@ class ClipAggressive(Rule):
     ## Why it matters
     Clipping is meant for outliers. If most updates are clipped, their length is the learning rate times the threshold for any
     gradient, so the best learning rate of the study is right only for this threshold. Optimizers such as Adam divide by the usual
-    size of the gradients, so the threshold hardly changes the step length; but small gradients in quiet phases get too much weight.
+    size of the gradients, so with them the threshold hardly affects the steps.
 
     ## What to do
     Raise the threshold so that typical norms pass, and lower the learning rates so that updates stay as long. Start with the 90th
     percentile of the norms before clipping. If training is then unstable, lower the learning rate further or lengthen the warmup.
+    With Adam and similar optimizers, that is optional.
 
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must be significant in an
@@ -55,6 +56,7 @@ class ClipAggressive(Rule):
             rules=("space-insensitive", "space-boundary"),
             shares="rates",
             because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
+            min_severity="warning",  # a note is about Adam and its like, whose steps hardly depend on the threshold
         ),
     )
 
@@ -127,20 +129,19 @@ class ClipAggressive(Rule):
 
 
 def _action(norms: FloatArray, *, rescaled: bool) -> Message:
-    then = (
-        "If training is then unstable, lower the learning rate."
-        if rescaled
-        else "Lower the learning rates in proportion, so that updates stay as long."
-    )
-    if not len(norms):
+    percentile = say("the 90th percentile of the norms before clipping")
+    norm = Number(float(np.quantile(norms, 0.9))) if len(norms) else None
+    to = say("{norm}, {percentile}", norm=norm, percentile=percentile) if norm else percentile
+    if rescaled:
         return say(
-            "Raise the clipping threshold to the 90th percentile of the norms before clipping, once they are logged. "
-            + then
+            "Raise the clipping threshold to {to}, if it should clip only outliers. Results hardly depend on it: Adam and its like "
+            "divide by the size of the gradients.",
+            to=to,
         )
-    norm = Number(float(np.quantile(norms, 0.9)))
     return say(
-        "Raise the clipping threshold to {norm}, the 90th percentile of the norms before clipping. " + then,
-        norm=norm,
+        "Raise the clipping threshold to {to}{later}. Lower the learning rates in proportion, so that updates stay as long.",
+        to=to,
+        later="" if norm else ", once they are logged",
     )
 
 

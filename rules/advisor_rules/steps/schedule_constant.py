@@ -66,7 +66,8 @@ class ScheduleConstant(Rule):
                 needs="learning_rate",
             )
         constant = [s for s in judged_schedules if s.constant and not schedules.needs_no_schedule(s.trial)]
-        declared = study.spec.round == 1 and (study.spec.schedule or {}).get("kind") == "constant"
+        kind = (study.spec.schedule or {}).get("kind")
+        declared = study.spec.round == 1 and kind is not None and schedules.kind_of(str(kind)) == "constant"
         compared = any(schedules.read(study, t).constant is False for t in study.trials if study.ended[t.index])
         if len(constant) < len(judged_schedules) or declared or compared:
             return

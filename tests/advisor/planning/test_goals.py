@@ -59,7 +59,7 @@ def span(low: float, high: float, name: str = "lr") -> SetRange:
             ],
             "Search lr / (1 - momentum) instead of lr: 0.01 to 0.5",
         ),
-        ([SetSchedule(schedule={"kind": "cosine"}, why="w")], "Set the learning-rate schedule: kind cosine"),
+        ([SetSchedule(schedule={"kind": "cosine"}, why="w")], "Set the learning-rate schedule: cosine"),
         (
             [RepeatTrial(parameters={"lr": 0.1}, seeds=5, why="w")],
             "Repeat the best setting: 5 seeds, to measure the variation between them",

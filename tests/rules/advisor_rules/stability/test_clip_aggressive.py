@@ -5,8 +5,10 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
+from advisor.engine.relation import Link
 from advisor.model.spec import Parameter
 from advisor.planning import plan
+from advisor_rules.stability.clip_aggressive import ClipAggressive
 
 RNG = np.random.default_rng(4)
 N = 400
@@ -48,6 +50,9 @@ def test_with_adam_it_is_a_note_which_explains_no_range_of_learning_rates():
     (finding,) = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[0.3] * 4, tags=tags)).findings
     assert finding.severity == "note"
     assert [change.kind for change in finding.changes] == ["advise"]
+    assert "Results hardly depend on it" in str(finding.action)
+    link = Link("clip-aggressive", "space-boundary", ClipAggressive.explains[0])
+    assert [link.allows(severity, "note") for severity in ("note", "warning")] == [False, True]
 
 
 def test_what_the_hook_counted_comes_before_the_norms():

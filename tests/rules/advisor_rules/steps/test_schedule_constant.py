@@ -77,6 +77,7 @@ QUIET = {
     "watches a metric": study_of([np.ones(N)], tags=[{"schedule": '{"class": "x", "kind": "plateau"}'}]),
     "no schedule needed": study_of([np.ones(N)], tags=[{"optimizer": "AdamWScheduleFree"}]),
     "asked for in the first round": with_round(study_of([np.ones(N)]), 1, {"kind": "constant"}),
+    "asked for by another name": with_round(study_of([np.ones(N)]), 1, {"kind": "constant_with_warmup"}),
     "cyclic": study_of([0.6 + 0.4 * np.sin(20 * T)]),
 }
 
