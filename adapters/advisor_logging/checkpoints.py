@@ -76,8 +76,8 @@ class Checkpoints:
 
         If `value` is not finite, nothing is saved. If `value` is None, the objective is unknown, and the checkpoint is never
         one of the best.
-        `save` writes a file or folder to a temporary path. Move the new checkpoint into place and list it before deleting other
-        checkpoints. Raises OSError or the error of `save`; the earlier checkpoints then still exist.
+        `save` writes a file or folder to a temporary path. The new checkpoint is moved into place and listed before other
+        checkpoints are deleted. Raises OSError or the error of `save`; the earlier checkpoints then still exist.
         """
         if not self.would_save(value):
             return False

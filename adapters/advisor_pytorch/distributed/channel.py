@@ -41,7 +41,7 @@ FINAL_MESSAGE_S = 1.0
 """Seconds of `MAX_CLOSING_S` that are reserved for messages after the last steps."""
 
 _numbers = itertools.count()
-"""Counts the runs of this process, because the n-th runs of all ranks belong together."""
+"""Counts the runs of this process: the n-th run on one rank belongs to the same training as the n-th run on every other rank."""
 
 
 class _Slots:

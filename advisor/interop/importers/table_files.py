@@ -25,7 +25,7 @@ LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
 """Maximum number of points and of rows in one file (1.2 GB of memory). A small Parquet file can hold billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum total size in bytes of a Parquet file's decompressed pages. Points are read in batches, so that only one batch is in
+"""Maximum total size in bytes of a Parquet file's decompressed pages. Rows are read in batches, so that only one batch is in
 memory."""
 _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum decompressed size in bytes of one column in one row group."""

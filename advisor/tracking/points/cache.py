@@ -223,7 +223,7 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
 
 
 class _CacheFileWriter:
-    """Writes one cache file. It stops at the first disk error without raising it."""
+    """Writes one cache file. At the first disk error, it stops without raising an exception."""
 
     def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
         self._folder, self._chosen = folder, chosen

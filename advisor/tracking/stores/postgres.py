@@ -184,8 +184,8 @@ _CURVES_QUERY = f"""
     ) AS c) TO STDOUT (FORMAT BINARY)
 """
 _IS_NOT_SYSTEM_METRIC = f"AND NOT starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}')"
-"""SQL condition that excludes system metrics. This query takes a fifth of the server's time, so it is left out if there are no such
-metrics.
+"""SQL condition that excludes system metrics. The condition takes a fifth of the server's time, so it is left out if there are no
+such metrics.
 """
 
 

@@ -40,7 +40,8 @@ _MAX_STUCK = 0.5
 """Maximum share of trials on a plateau. If more trials learn nothing, the study is at fault, not single trials."""
 _MAX_CLASSES = 1000
 _CHANCE_ERROR = 0.05
-"""Maximum distance of a plateau from a level of chance, as a share of the distance between the levels of k and k + 1 classes."""
+"""Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
+and among k + 1 classes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Corner:
     score: float
     """Log-likelihood ratio of the corner; see `likelihood_ratio`."""
     p: float
-    """p-value of the score, corrected for all pairs, sides and thresholds."""
+    """p-value of the score, corrected for the number of pairs of hyperparameters, sides and thresholds that were tried."""
 
 
 def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:

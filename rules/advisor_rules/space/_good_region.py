@@ -170,7 +170,8 @@ def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
 
 
 def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
-    """Return the part of the axis, (low, high) in 0..1, that is worth searching: the region and its margins.
+    """Return the interval (low, high), in 0..1, of the axis that is worth searching: the region of good settings with a margin at
+    each end.
 
     positions, failed: (n,). An end of the axis stays if good points lie in the outer fifth of the axis, if less than a tenth of the
     axis would be cut off, or if most points beyond the region failed.
