@@ -1,4 +1,5 @@
-"""Names of metrics, tags and files that adapters write and the analysis reads. Both sides depend only on these names.
+"""Names of metrics, tags and files that adapters write and the analysis reads. Adapters and the analysis depend only on these
+names, not on each other.
 
 Only the standard library is used, so that training jobs can import this module cheaply. Existing experiments use these names, so
 names can be added but never changed.

@@ -73,7 +73,7 @@ class Answer(FrozenModel):
     question: int | None = None
     """Position of the candidate among the settings of the experiment, counted from 1."""
     kept_before: int | None = None
-    """Number of other settings that the gate kept; None if the question needed no test."""
+    """Number of other settings that the gate kept; None if no test was needed to answer."""
     looks: int = 1
     """Number of times this candidate was tested, including this test."""
     kept_at: float | None = None

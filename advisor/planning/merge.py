@@ -75,7 +75,7 @@ class Plan(FrozenModel):
     new_scores: bool = False
     """Whether the validation data change before the studies, so that earlier trials do not count."""
     stop: str = ""
-    """Why there is no next study although findings ask for one: a further search is not worth its trials."""
+    """Reason why no next study is planned although findings ask for one: a further search is not worth its trials."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:

@@ -194,7 +194,8 @@ class Response:
         return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
 
     def _others(self) -> IntArray:
-        """Return the trial whose position replaces that of each point on each axis, shape (axes, points, repetitions).
+        """For each point and axis, return the trials whose positions replace the point's position, shape (axes, points,
+        repetitions).
 
         These trials are evenly spaced in order along the axis, which reduces the sampling error.
         """

@@ -293,7 +293,7 @@ def _sign_test_p(y: FloatArray) -> float:
 
 
 def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
-    """Return (gain over the window, its standard error) from a line through the points of `part`."""
+    """Return (gain over the window, its standard error) of a line fitted to the points of `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]

@@ -45,7 +45,7 @@ class PeerQuestion:
     phase: tuple[float, float] = (0.0, 1.0)
     """The part of the training that the rule judges. Alarms are counted both over this part and over the whole training."""
     absent: bool = False
-    """True if the check asks the opposite question, so that the answer is yes without an alarm."""
+    """True if the check asks the opposite question: no alarm then means yes."""
 
 
 _BLOWUP = {

@@ -89,7 +89,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         return None
     end = instability.early_end(study, trial)
     judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    # A loss that shows the probe's steps comes before one with few values there, such as an evaluated loss.
+    # Prefer a loss that was logged at the probe's steps to one with few values there, such as an evaluated loss.
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
@@ -289,7 +289,7 @@ def _is_clear(blowup: Blowup | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None without one, or if the loss had not fallen before it."""
+    """Return the trial's divergence after early training; None if it did not diverge then, or if the loss had not fallen before."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None

@@ -70,7 +70,7 @@ class Search:
         return self.start.sampler.seed
 
     def next_block(self, blocks: Sequence[Block]) -> Block | None:
-        """Return the block after these, which have been trained; None at the end of the budget."""
+        """Return the block to train after these trained blocks; None if the budget is spent."""
         state = _State(self, tuple(blocks))
         if not blocks:
             return state.explore(state.space, FIRST_BLOCKS * self.block)

@@ -151,7 +151,7 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
 
 
 def _default(rung: Rung, trials: int, old: Parameter) -> Parameter:
-    """Return the hyperparameter at its default, because the study has too few trials to tune it; within its limits."""
+    """Return the hyperparameter fixed at its default (moved into its limits), because the study has too few trials to tune it."""
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
     value = min(max(rung.default, old.reach[0]), old.reach[1])
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)

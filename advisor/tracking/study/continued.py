@@ -1,4 +1,5 @@
-"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise they would count as repeats."""
+"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise these runs would count as
+repeats."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
 
 
 def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
-    """Return the parameters that have one value in the chosen runs, and other values in others."""
+    """Return the parameters that have one value in all chosen runs and different values in other runs."""
     inside = set(chosen)
     params = [experiment.runs[i].params for i in sorted(inside)]
     outside = [run.params for i, run in enumerate(experiment.runs) if i not in inside]

@@ -52,7 +52,7 @@ class ChanceLevel:
     words: Message
     """Phrase for the chance level, for use after "better than"."""
     known: bool = True
-    """False if the level is the first evaluation of a trial instead of a known chance level."""
+    """False if the chance level is unknown, so that a trial's first evaluation is used instead."""
     right: float = math.nan
     """Share of right answers from guessing, in the metric's unit; NaN if the metric does not count answers."""
 

@@ -16,7 +16,8 @@ from advisor.stats.blocks import Level, level
 _FIRST = 3
 """Number of points at the start of a trial; their median is the trial's initial level."""
 _WITHOUT_ADVANTAGE = 0.75
-"""Minimum late share of groups without advantage, if it was logged, for rewards that differ between prompts only."""
+"""Minimum share of groups without advantage late in training, if it was logged, at which rewards count as differing only between
+prompts."""
 _FALLEN = 0.5
 """Share of the start below which the entropy must lie beyond noise. It varies too much after a collapse to test a lower one."""
 _LATE = 0.8

@@ -246,7 +246,7 @@ def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[S
             continue
         every = np.concatenate([own, rest])
         close = int(np.sum((every >= low) & (every <= high)))
-        # The window is placed at the group's own results, so each result could have been its start.
+        # The window was placed to fit the group's results, and could have started at any of them.
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
             found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))

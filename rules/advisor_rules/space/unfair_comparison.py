@@ -135,7 +135,7 @@ class UnfairComparison(Rule):
         at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(comparison.groups) - size
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
-        # For every value: as many trials per range width over the shared range as over its own range.
+        # For every value: as many trials per unit of range width in the shared range as in the value's own range.
         trials = math.ceil(len(comparison.values) * size / max(end.span, 0.25))
         tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
         why = say(tried, who=who, axis=Name(axis), at=Number(at))

@@ -14,7 +14,7 @@ from advisor.model.study import Study
 from advisor.stats.trend import chance_of_at_least
 
 _MIN_IMPROVEMENT = 1e-4
-"""Minimum relative improvement of a metric that counts; it is the usual default of such schedulers."""
+"""Minimum relative change of a metric that counts as an improvement; the usual default of schedulers that watch a metric."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,4 +268,4 @@ _ADVICE = {
     "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
-"""Actions for late best steps if the number of steps stays, by the reason why it stays."""
+"""Advice for best steps late in training if the number of steps must not change, by the reason why it must not."""
