@@ -73,7 +73,7 @@ class Plan(FrozenModel):
     unsized: frozenset[str]
     """Names of the studies with the number of trials of the analysed study; designs chose the number of the others."""
     new_scores: bool = False
-    """Whether the validation data change before the studies, so that earlier trials do not count."""
+    """Whether the validation data change before the planned studies, so that earlier trials do not count."""
     stop: str = ""
     """Reason why no next study is planned although findings ask for one: a further search is not worth its trials."""
 

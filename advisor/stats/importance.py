@@ -211,8 +211,8 @@ class Response:
     def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return responses at the trials, responses with each set of axes replaced by those of other trials, and total variances.
 
-        The shapes are (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance is that of the
-        response between points with all axes from different trials, plus noise.
+        The shapes are (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance is the noise
+        variance plus the variance of the response between points that take each coordinate from a different trial.
         """
         n = len(self.points)
         count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))

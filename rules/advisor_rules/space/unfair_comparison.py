@@ -237,7 +237,7 @@ class UnfairComparison(Rule):
 
     def _outnumbered(self, comparison: _compared_values.Compared, few: _fairness.SmallGroup) -> Finding:
         who, winner = comparison.label(few.group), comparison.label(few.best)
-        # As many trials as so far are enough if every value gets the same number.
+        # If every value gets the same number of trials, no more trials are needed than so far.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
         own = CountOf(few.few, "successful setting")
         counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)
