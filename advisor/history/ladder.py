@@ -86,7 +86,7 @@ class Ladder(FrozenModel):
     rungs: tuple[Rung, ...]
     """Ordered by size."""
     factor: Estimate
-    """Best rate of the largest size over that of the smallest one, with its 95 % interval."""
+    """Ratio of the largest size's best learning rate to the smallest size's, with its 95 % interval."""
     transfer: Transfer
     next: Predicted
     last: Predicted | None
@@ -199,7 +199,7 @@ class _Reading:
         return Predicted(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
 
     def _last(self) -> tuple[Predicted | None, Kept, Kept]:
-        """Return what the smaller sizes predict for the largest one from their own data, and whether that holds."""
+        """Return the smaller sizes' prediction for the largest size, made without its data, and whether the prediction holds."""
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
         last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)

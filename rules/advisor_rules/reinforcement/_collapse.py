@@ -14,9 +14,10 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats.blocks import Level, level
 
 _FIRST = 3
-"""Number of points at the start of a trial whose median is its first level."""
+"""Number of points at the start of a trial; their median is the trial's initial level."""
 _WITHOUT_ADVANTAGE = 0.75
-"""Minimum late share of groups without advantage, if it was logged, for rewards that differ between prompts only."""
+"""Minimum share of groups without advantage late in training, if it was logged, at which rewards count as differing only between
+prompts."""
 _FALLEN = 0.5
 """Share of the start below which the entropy must lie beyond noise. It varies too much after a collapse to test a lower one."""
 _LATE = 0.8
@@ -71,7 +72,8 @@ def read(study: Study, judged: Sequence[Logged], rewards: Mapping[int, Logged], 
 
 
 def _collapse_index(entropy: FloatArray, share: float) -> int:
-    """Return the index at which the smoothed entropy falls below this share of its start, and its mean stays there.
+    """Return the index at which the smoothed entropy falls below this share of its initial value, if the mean from there on is also
+    below it.
 
     The result is the number of points if there is no such index.
     """

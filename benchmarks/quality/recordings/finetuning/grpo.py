@@ -59,7 +59,7 @@ class Grpo:
 
 
 class Model(nn.Module):
-    """A language model that sees the prompt, the previous word and its position. A prompt is one token of its own."""
+    """A language model that sees the prompt, the previous word and its position. Each prompt is a single, distinct token."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
