@@ -36,6 +36,7 @@ def policy_study(
         space=RATES,
         steps={
             "eval_reward": [np.arange(10, len(r) + 1, 10) for r in rewards],
-            **{m: [np.arange(1, POINTS + 1)] * len(rewards) for m in ("train/reward", *logged)},
+            "train/reward": [np.arange(1, len(r) + 1) for r in rewards],
+            **{m: [np.arange(1, POINTS + 1)] * len(rewards) for m in logged},
         },
     )

@@ -72,6 +72,17 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
     return plain_values({name: value for name, value in settings.items() if value is not None and value is not False})
 
 
+def is_pretrained(model: Any) -> bool:
+    """Return True if the weights of the model, or those below its adapter, were loaded by `from_pretrained`.
+
+    The path alone does not show it, because a model with random weights keeps the path of its configuration. Transformers marks
+    loaded parameters since version 5.
+    """
+    return bool(getattr(model, "name_or_path", "")) and any(
+        getattr(parameter, "_is_hf_initialized", False) for parameter in model.parameters()
+    )
+
+
 def _active_adapters(model: Any) -> Sequence[str]:
     """Return the names of the active adapters. In PEFT's models it is a property, in Transformers' own models a method.
 

@@ -17,7 +17,7 @@ from advisor import contract
 from advisor_pytorch.frameworks import FrameworkCallback, guard_training
 from advisor_pytorch.steps.device import Value, detached_copy
 from advisor_transformers import backward
-from advisor_transformers.arguments import hyperparameters
+from advisor_transformers.arguments import hyperparameters, is_pretrained
 from advisor_transformers.trainer_metrics import own_evaluation, own_metrics
 
 
@@ -93,6 +93,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         self._losses: list[Value] = []
         self._logged_evaluation: dict[str, Any] = {}
         backward.patches.listen(self._on_backward)
+        if is_pretrained(model):
+            log.note({contract.TAG_PRETRAINED: "true"})
         loader: Any = kwargs.get("train_dataloader")
         log.loaders(train=loader)
         if micro_batches > 1:

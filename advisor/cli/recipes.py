@@ -27,6 +27,10 @@ _REFUSED_OPTIONS = {
     "find_steps": ("--find-steps", "pass the steps of a trial, --max-train-steps"),
 }
 """Options that no recipe takes, by their names in Python: (option, reason)."""
+_OUTPUT = "--output-dir trainer-output/{run_id}"
+"""Option for a folder of checkpoints of each trial: in the trainers' default folder, each trial overwrites those of the last."""
+_POLICY_LOGGING = "--logging-steps 1"
+"""Option with which TRL logs the curves of a policy at every step, not at every tenth, so that rules can read short trainings."""
 _TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
 """By placeholder: Transformers' name of the argument that it sets."""
 
@@ -126,7 +130,8 @@ def trainer_options(spec: StudySpec, names: Collection[str]) -> str:
     """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
     lengths = [name for name in placeholders.to_pass(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _option("evaluate_every")]
-    return " ".join([*map(_option, names), *map(_option, lengths), *evaluations, _option("seed")])
+    logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
+    return " ".join([*map(_option, names), *map(_option, lengths), *evaluations, *logging, _option("seed"), _OUTPUT])
 
 
 def _option(placeholder: str) -> str:

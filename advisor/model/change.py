@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.space import Scale, Value, counts_training
+from advisor.model.space import Scale, Value, counts_training, names_schedule
 from advisor.model.spec import Parameter, Region, StudySpec
 
 
@@ -136,8 +136,13 @@ class SetSchedule(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these schedule keys set."""
-        return spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
+        """Return the spec with these schedule keys set, also in fixed parameters that the training reads them from."""
+        changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
+        for name, parameter in spec.parameters.items():
+            value = self.schedule.get("kind" if names_schedule(name) else name)
+            if value is not None and parameter.value is not None:
+                changed = changed.with_parameter(name, parameter.model_copy(update={"value": value, "why": self.why}))
+        return changed
 
 
 class RepeatTrial(FrozenModel):

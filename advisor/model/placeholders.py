@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from advisor.model.space import counts_training
+from advisor.model.space import counts_training, names_schedule
 from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
@@ -24,14 +24,23 @@ def values(spec: StudySpec) -> dict[str, str]:
 def to_pass(spec: StudySpec) -> tuple[str, ...]:
     """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
 
-    `max_train_steps` is not needed if a hyperparameter already sets this number of steps.
+    `max_train_steps` is not needed if a hyperparameter already sets this number of steps, nor `schedule` if one
+    sets its kind.
     """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
-    in_parameters = any(p.value == spec.max_train_steps for n, p in spec.parameters.items() if counts_training(n))
-    set_by_study = (
-        n for n in values(spec) if n.partition(".")[0] == SCHEDULE or (n == "max_train_steps" and not in_parameters)
-    )
-    return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in spec.parameters)
+    kind = (spec.schedule or {}).get("kind")
+    in_parameters = {
+        placeholder
+        for name, p in spec.parameters.items()
+        for placeholder, value, sets in (
+            ("max_train_steps", spec.max_train_steps, counts_training),
+            (SCHEDULE, kind, names_schedule),
+        )
+        if p.value == value and sets(name)
+    }
+    set_by_study = (n for n in values(spec) if n.partition(".")[0] in (SCHEDULE, "max_train_steps"))
+    named = spec.parameters.keys() | in_parameters
+    return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in named)
 
 
 def option(name: str) -> str:

@@ -340,6 +340,11 @@ def counts_epochs_of_training(name: str) -> bool:
     return counts_training(name) and "epoch" in name.lower()
 
 
+def names_schedule(name: str) -> bool:
+    """Return True if the name is Transformers' for the kind of the learning-rate schedule, whose values study files use as well."""
+    return words_of(name)[-3:] == ["lr", "scheduler", "type"]
+
+
 def words_of(name: str) -> list[str]:
     """Split a name into words in lower case: trainer.maxEpochs becomes trainer, max, epochs."""
     return list(_words_of(name))

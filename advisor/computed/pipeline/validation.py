@@ -18,7 +18,7 @@ MAX_TIMES = 100
 """Maximum realistic growth factor of the number of validation examples. Our choice."""
 _MAX_SHARE = 1 + 1e-6
 """Maximum value of a share; larger values are percentages. It exceeds 1, because 32-bit floats may round 1 up slightly."""
-_SHARE_WORDS = {"accuracy", "acc", "top1", "top5"}
+_SHARE_WORDS = {"accuracy", "accuracies", "acc", "top1", "top5"}
 _ERROR_WORDS = {"error", "err"}
 _NO_SHARE_WORDS = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "

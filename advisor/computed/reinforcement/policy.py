@@ -47,5 +47,7 @@ def logged(study: Study, signal: Signal) -> list[Logged]:
     enough = [c for c in curves if len(c.curve) >= MIN_POINTS]
     if not enough:
         needs: Lack = "other" if study.has("policy_reward") else "design"
-        raise MissingData(f"no trial logged {MIN_POINTS} points of {_NAMES[signal]}", needs=needs)
+        most = max((len(c.curve) for c in curves), default=0)
+        advice = f"; the most are {most}, so log it more often, in TRL by logging_steps=1" if most else ""
+        raise MissingData(f"no trial logged {MIN_POINTS} points of {_NAMES[signal]}{advice}", needs=needs)
     return enough

@@ -31,6 +31,8 @@ _DEFAULT_COMMAND = ("python", "train.py")
 _MAX_COMMANDS = 100
 """Maximum number of trials whose commands are compared."""
 _SEED = {"seed", "random_seed"}
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+"""An id of an MLflow run."""
 
 
 def is_recorded(study: Study) -> bool:
@@ -48,16 +50,17 @@ def training_command(study: Study, spec: StudySpec) -> str:
     """
     recorded = [t for t in (*study.ranked(), *study.trials) if t.facts.get("command")]
     commands = [
-        (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)))
+        (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
         for t in islice(recorded, _MAX_COMMANDS)
         if (words := _words(t.facts["command"]))
     ]
     # Without a recorded command, only values that were the same in all trials are known to be the training's defaults.
-    unknown = (_constants(study), [(word, False) for word in _DEFAULT_COMMAND])
-    params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
+    unknown = (_constants(study), [(word, False) for word in _DEFAULT_COMMAND], "")
+    params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
     text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
+    text = _with_own_run_id(text, run_id)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [option for name in spec.searched for option in _options(spec, name, text)]
@@ -224,6 +227,11 @@ def _equal(text: str, value: Value | None) -> bool:
         return abs(float(text) - as_number(value)) <= 1e-6 * abs(as_number(value))
     except ValueError:
         return False
+
+
+def _with_own_run_id(text: str, run_id: str) -> str:
+    """Return a trial's command with a placeholder in place of the trial's own run id, as in the name of its output folder."""
+    return text.replace(run_id, "{run_id}") if _RUN_ID.fullmatch(run_id) else text
 
 
 def _escaped(word: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.contract.metric_direction import words
 from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import CurveBlock
@@ -51,7 +52,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     repeated = [
         f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
         for metric, part in parts.items()
-        if part.dropped
+        if part.dropped and "time" not in words(metric)  # TRL logs the time of each call, and no rule reads that
     ]
     blocks, start = axes.from_start({metric: part.block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.align(blocks)

@@ -27,9 +27,10 @@ def is_companion(name: str) -> bool:
 def guess_objective(counts: Mapping[str, int]) -> str | None:
     """Return the most likely objective among metrics with a known direction. counts: number of trials that logged each metric.
 
-    Preference: validation before test; reported quantities (accuracy, error) before losses; curves before their best value so
-    far; more trials; alphabetical order. Without validation and test metrics, return the only metric of success without a split,
-    else the only loss without a split; None if there are none or several.
+    Preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an entropy or the
+    accuracy of single tokens; curves before their best value so far; more trials; alphabetical order. Without validation and test
+    metrics, return the only metric of success without a split, else the only loss without a split; None if there are none or
+    several.
     """
     directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
@@ -37,8 +38,20 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
         return _only_one([m for m in directed if split_of(m) is None])
     return min(
         candidates,
-        key=lambda m: (split_of(m) == "test", "loss" in quantity(m), _is_derived(m), -counts[m], m),
+        key=lambda m: (split_of(m) == "test", _weakness(m), _is_derived(m), -counts[m], m),
     )
+
+
+def _weakness(name: str) -> int:
+    """Return how weak a metric is as an objective: 0 for a reported quantity, 1 for a loss, 2 for one that TRL logs beside a loss.
+
+    The entropy of a language model falls when it gets sure, right or wrong; the accuracy of single tokens is judged behind a right
+    text.
+    """
+    parts = quantity(name)
+    if parts == ("entropy",) or {"token", "accuracy"} <= set(parts):
+        return 2
+    return 1 if "loss" in parts else 0
 
 
 def _is_derived(name: str) -> bool:

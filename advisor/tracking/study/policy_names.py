@@ -35,5 +35,5 @@ def find_policy_signals(metrics: Iterable[str]) -> dict[Signal, str]:
 
 
 def is_diagnostic(name: str) -> bool:
-    """Return True if the metric describes the state of a policy and not its quality."""
-    return name.removeprefix(_PREFIX) in _DIAGNOSTICS
+    """Return True if the metric describes the state of a policy and not its quality, in training or in an evaluation."""
+    return name.removeprefix(_PREFIX).removeprefix("eval_") in _DIAGNOSTICS

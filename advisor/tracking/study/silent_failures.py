@@ -39,6 +39,10 @@ _BEYOND_NOISE = 5.0
 _MAX_STUCK = 0.5
 """Maximum share of trials on a plateau. If more trials learn nothing, the study is at fault, not single trials."""
 _MAX_CLASSES = 1000
+_MIN_EXAMPLES = 5
+"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. If two
+trials are equal, all of five examples that only one of them gets right are the better one's with probability 1/32 (sign test).
+"""
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
 and among k + 1 classes."""
@@ -83,9 +87,16 @@ def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bo
 
 
 def find_silent_failures(
-    blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], chance: float | None
+    blocks: Mapping[str, CurveBlock],
+    costs: Costs,
+    trials: Sequence[int],
+    chance: float | None,
+    examples: float = math.inf,
 ) -> dict[int, End]:
-    """Return the end of each of these trials whose curves show a failure. chance: cost of random guessing, if known."""
+    """Return the end of each of these trials whose curves show a failure.
+
+    chance: cost of random guessing, if known. examples: number of validation examples, infinite if unknown.
+    """
     found: dict[int, End] = {}
     for trial in trials:
         if reason := _not_finite(blocks, costs, trial):
@@ -94,7 +105,8 @@ def find_silent_failures(
     for trial in rest:
         if reason := _collapse(costs, trial) or _joint_collapse(blocks, costs, trial):
             found[trial] = End("diverged", reason)
-    return found | _plateaus(costs, [t for t in rest if t not in found], chance)
+    rest = [t for t in rest if t not in found]
+    return found | _plateaus(costs, rest, chance, _least_distance(costs, examples))
 
 
 # --- losses that are not finite --------------------------------------------------------------------------------------------------
@@ -226,8 +238,19 @@ def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
     return longest
 
 
-def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict[int, End]:
-    """Return the trials that never left a degenerate plateau: a level of chance, one that trials share, or an exact constant."""
+def _least_distance(costs: Costs, examples: float) -> float:
+    """Return the minimum distance of a plateau from the best result that the validation examples can show; 0 if unknown."""
+    if "accuracy" not in metric_direction.quantity(costs.metric):
+        return 0.0
+    largest = max((float(np.abs(c.finite.values).max(initial=0.0)) for c in costs.curves), default=0.0)
+    return _MIN_EXAMPLES / examples * (1.0 if largest <= 1 + 1e-6 else 100.0)
+
+
+def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None, least_distance: float) -> dict[int, End]:
+    """Return the trials that never left a degenerate plateau: a level of chance, one that trials share, or an exact constant.
+
+    least_distance: minimum distance of a plateau from the best result.
+    """
     results = [float(costs.curves[t].finite.values.min()) for t in trials]
     if not results:
         return {}
@@ -238,6 +261,8 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
     stays: dict[float, int] = {}
     for trial, level in levels.items():
         distance = level - best
+        if distance < least_distance:
+            continue
         shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
         exact = np.ptp(_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
         guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _MOVED * distance

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from advisor import contract
 from advisor.contract.guard_stop import GuardStop, read_guard_stop
 from advisor.model.reading import Decision
-from advisor.model.space import Value, words_of
+from advisor.model.space import Value, as_number, words_of
 from advisor.model.spec import Objective
 from advisor.model.study import CurveBlock, Status
 from advisor.tracking.runs import Run
@@ -80,7 +81,7 @@ def find_ends(
     lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
     ends |= {i: End("infeasible", "it probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
-    failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
+    failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective), _validation_examples(runs))
     rest = [i for i in rest if i not in failed]
     stopped, patience = _cut_short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
     known = ends | failed | stopped
@@ -101,6 +102,12 @@ def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
             value = float(json.loads(run.tags[contract.TAG_CHANCE])[objective.metric])
             return value if objective.direction == "minimize" else -value
     return None
+
+
+def _validation_examples(runs: Sequence[Run]) -> float:
+    """Return the largest number of validation examples that a run states; infinity if none does."""
+    sizes = [as_number(run.tags.get(contract.TAG_N_VALID, "")) for run in runs]
+    return max((size for size in sizes if size > 0), default=math.inf)
 
 
 def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End | None:

@@ -124,23 +124,24 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        several = any(len(study.cost_curve(t)) > 1 for t in perfect)
-        action = _HARDER_ADVICE.format(
-            what="episodes" if study.kind == "reinforcement-learning" else "examples",
-            late=", and judge trials by the mean of their late evaluations" if several else "",
-        )
-        finding = self._finding(study, message, action, "critical", _CONFIDENCE, perfect, rows)
+        finding = self._finding(study, message, _harder(study, perfect), "critical", _CONFIDENCE, perfect, rows)
         return finding.model_copy(update={"goal": "pipeline"})
 
     def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
         factor = test.examples_needed
         by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
-        action = say(
-            "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
-            n=round_up(n * min(factor, validation.MAX_TIMES)),
-            factor=Number(factor, 2),
-        )
+        action: Message | str = _EQUAL_ADVICE
+        if by_seeds:
+            action = _SEEDS_ADVICE
+        elif not test.spread > 0:  # equal results do not show how much larger a set must be
+            action = _harder(study, trials)
+        elif factor <= validation.MAX_TIMES:
+            action = say(
+                "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
+                n=round_up(n * factor),
+                factor=Number(factor, 2),
+            )
         return self._finding(
             study,
             say(
@@ -152,7 +153,7 @@ class EvalSize(Rule):
                 k=len(trials),
                 spread=Number(test.spread, 2),
             ),
-            _SEEDS_ADVICE if by_seeds else action if factor <= validation.MAX_TIMES else _EQUAL_ADVICE,
+            action,
             "warning" if test.critical_range > gain and not by_seeds else "note",
             test.chance_within,
             trials,
@@ -213,3 +214,12 @@ class EvalSize(Rule):
             evidence=(FigureEvidence(rows=rows),),
             changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_ADVICE, _SEEDS_ADVICE)),),
         )
+
+
+def _harder(study: Study, trials: Sequence[Trial]) -> str:
+    """Return the advice for trials whose results are the same."""
+    several = any(len(study.cost_curve(t)) > 1 for t in trials)
+    return _HARDER_ADVICE.format(
+        what="episodes" if study.kind == "reinforcement-learning" else "examples",
+        late=", and judge trials by the mean of their late evaluations" if several else "",
+    )

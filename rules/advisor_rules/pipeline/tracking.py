@@ -70,17 +70,21 @@ class Tracking(Rule):
         """Yield at most one finding, about missing facts."""
         without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
         without_command = [t for t in ended_trials if "command" not in t.facts]
-        missing: list[Message] = [
-            say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials))
-            for trials, what in ((without_command, "the command"), (without_code, "the commit of the code"))
+        missing: list[tuple[Message, str]] = [
+            (say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials)), remedy)
+            for trials, what, remedy in (
+                (without_command, "the command", "Run trainings with the hook."),
+                (without_code, "the commit of the code", "Run trainings from a git repository."),
+            )
             if trials
         ]
         if not any(t.facts.get("study") for t in ended_trials) and study.name.strip().lower() in _DEFAULT_STUDY_NAMES:
-            missing.append(say("a name of the study"))
+            missing.append((say("a name of the study"), "Name the study."))
         if missing:
-            missing += [] if study.spec.goal else [say("a goal of the study")]
-            message = say("Some information to run this study again is missing: {missing}.", missing=listed(missing, 4))
-            advice = "Run trainings from a git repository with the hook, and give the study a name and a goal in a study file."
+            missing += [] if study.spec.goal else [(say("a goal of the study"), "Write its goal into a study file.")]
+            what = listed([name for name, _ in missing], 4)
+            message = say("Some information to run this study again is missing: {missing}.", missing=what)
+            advice = " ".join(remedy for _, remedy in missing)
             yield self._report(study, message, advice, without_code + without_command, 1.0)
 
     def _report(

@@ -162,6 +162,19 @@ def test_the_hyperparameters_are_params(arguments: Any, model: Any, data: Any, s
     assert not {"output_dir", "seed", "logging_steps", "num_train_epochs", "report_to"} & params.keys()
 
 
+def test_loaded_weights_are_noted_but_not_a_configuration_alone(
+    arguments: Any, model: Any, data: Any, start: Any, uri: str, tmp_path: Path
+) -> None:
+    model.save_pretrained(tmp_path / "model")
+    loaded = BertForSequenceClassification.from_pretrained(tmp_path / "model")
+    fresh = BertForSequenceClassification(BertConfig.from_pretrained(tmp_path / "model"))
+    for made in (loaded, fresh):
+        Trainer(made, arguments(max_steps=2), train_dataset=data, callbacks=[start()]).train()
+    client = MlflowClient(uri)
+    runs = client.search_runs([e.experiment_id for e in client.search_experiments()], order_by=["start_time"])
+    assert [run.data.tags.get(contract.TAG_PRETRAINED) for run in runs] == ["true", None]
+
+
 class Rewarded(Trainer):
     """Logs a metric of its own with the Trainer's, and one of the evaluation that only the log shows, as older TRL does."""
 

@@ -186,6 +186,7 @@ def test_what_is_logged_is_what_the_trainer_says(
     if kind == "lora":
         assert "q_proj" in run.data.params["lora_target_modules"].split()
     tags = run.data.tags
+    assert tags[contract.TAG_PRETRAINED] == "true"
     assert (tags[contract.TAG_SEED], tags[contract.TAG_MAX_TRAIN_STEPS], tags[contract.TAG_BATCH_SIZE]) == (
         "1",
         "8",

@@ -33,7 +33,9 @@ def test_check_sample_and_run_take_the_file(recipe, tmp_path, capsys):
         f" --max-steps {spec.max_train_steps} --lr-scheduler-type {spec.schedule['kind']} --warmup-steps " in t
         for t in trials
     )
-    assert all(f" --eval-strategy steps --eval-steps {spec.evaluate_every} --seed " in trial for trial in trials)
+    assert all(f" --eval-strategy steps --eval-steps {spec.evaluate_every} --" in trial for trial in trials)
+    assert all(" --seed " in trial and " --output-dir trainer-output/" in trial for trial in trials)
+    assert all((" --logging-steps 1 " in trial) == (recipe == "grpo") for trial in trials)
     assert not any("{" in trial for trial in trials)
 
 

@@ -29,4 +29,7 @@ def test_the_training_needs_the_length_the_schedule_and_repeated_seeds() -> None
     steps = SPEC.with_parameter("max_steps", Parameter(role="fixed", value=500))
     assert "max_train_steps" not in to_pass(steps)
     assert "max_train_steps" in to_pass(steps.with_parameter("max_steps", Parameter(role="fixed", value=5)))
+    kind = SPEC.with_parameter("lr_scheduler_type", Parameter(role="fixed", value="linear"))
+    assert to_pass(kind) == ("max_train_steps", "schedule.decay_steps")
+    assert "schedule" in to_pass(SPEC.with_parameter("lr_scheduler_type", Parameter(role="fixed", value="cosine")))
     assert option("schedule.decay_steps") == "--decay-steps {schedule.decay_steps}"

@@ -32,3 +32,9 @@ def test_the_need_tells_a_policy_from_another_training() -> None:
     with pytest.raises(MissingData) as missing:
         logged(policy_study([learning(np.random.default_rng(0))]), "policy_kl")
     assert missing.value.needs.lack == "other"
+
+
+def test_too_few_points_are_counted() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(MissingData, match="the most are 16, so log it more often, in TRL by logging_steps=1"):
+        logged(policy_study([learning(rng, points=16), learning(rng, points=15)]), "policy_reward")

@@ -5,7 +5,8 @@ import shlex
 import pytest
 
 from advisor.execution import job_env
-from advisor.execution.job import Job
+from advisor.execution.job import Job, jobs
+from advisor.model.change import SetSchedule
 from advisor.model.reading import Decision
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
@@ -249,3 +250,30 @@ def test_without_a_recorded_command_what_the_study_changes_is_passed() -> None:
     )
     made = training_command(Study(spec=before, trials=(trial,), metrics={}), after)
     assert made == "python train.py --learning-rate {learning_rate} --num-iterations {num_iterations}"
+
+
+def test_the_folder_of_a_trial_is_not_that_of_the_next_ones() -> None:
+    """Else each trial would overwrite the best trial's checkpoints. A checkpoint of another run to start from stays."""
+    own, other = "0a" * 16, "1b" * 16
+    facts = {"command": f"python train.py --lr 0.01 --output-dir out/{own} --start out/{other}"}
+    trial = Trial(index=0, id=own, name="a", status="complete", params=PARAMS, facts=facts)
+    command = training_command(Study(spec=SPEC, trials=(trial,), metrics={}), SPEC)
+    assert f"--output-dir out/{{run_id}} --start out/{other}" in command
+    job_env.check_command(SPEC, shlex.split(command))
+
+
+def test_a_changed_schedule_reaches_transformers_arguments(tmp_path) -> None:
+    """The training reads it from these fixed parameters and has no option --schedule."""
+    fixed = {"lr_scheduler_type": "constant", "warmup_steps": 4.0}
+    spec = replace_spec(
+        parameters={**SPEC.parameters, **{n: Parameter(role="fixed", value=v) for n, v in fixed.items()}},
+        schedule={"kind": "constant", "warmup_steps": 4},
+    )
+    facts = {"command": "python train.py --lr 0.01 --lr-scheduler-type constant --warmup-steps 4"}
+    trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS | fixed, facts=facts)
+    changed = SetSchedule(schedule={"kind": "cosine", "warmup_steps": 60}, why="w").apply(spec)
+    command = training_command(Study(spec=spec, trials=(trial,), metrics={}), changed)
+    (job,) = jobs(changed, 1)
+    filled = job_env.job_command(changed, job, shlex.split(command), tmp_path / "p.json")
+    assert "--lr-scheduler-type cosine --warmup-steps 60" in shell.command_line(filled)
+    assert "--schedule" not in filled

@@ -196,3 +196,20 @@ def test_a_loss_of_batches_is_no_evaluated_training_loss():
     assert "train_eval_loss" not in found
     found = signals("val/loss", train_batch__loss=900, train__loss=200, val__loss=200)
     assert (found["train_loss"], found["train_eval_loss"]) == ("train_batch/loss", "train/loss")
+
+
+@pytest.mark.parametrize(
+    ("logged", "objective"),
+    [
+        ("loss entropy mean_token_accuracy num_tokens", "eval_loss"),
+        ("loss rewards/chosen rewards/rejected rewards/accuracies rewards/margins entropy", "eval_rewards/accuracies"),
+        (
+            "loss reward reward_std rewards/score/mean frac_reward_zero_std kl entropy clip_ratio/low_mean",
+            "eval_reward",
+        ),
+        ("entropy runtime", "eval_entropy"),
+    ],
+)
+def test_what_trl_logs_of_an_evaluation_is_judged_by_its_result(logged, objective):
+    """An entropy falls as well if a policy collapses."""
+    assert metric_names.guess_objective({f"eval_{name}": 9 for name in logged.split()}) == objective

@@ -106,3 +106,13 @@ def test_a_level_that_other_trials_left_late_is_no_failure(start, status):
     """A success rate is zero until the first success, which may come late."""
     study = _study(lambda i, s: 0.0 if i == 5 or (i == 4 and s <= start) else _rising(i, s))
     assert study.trials[5].status == status
+
+
+@pytest.mark.parametrize(("examples", "status"), [(64, "complete"), (1000, "not_learned")])
+def test_a_plateau_within_a_few_examples_of_the_best_result_is_no_failure(examples, status):
+    """Accuracies of preference pairs often start near their best: 0.969 and 0.984 are 62 and 63 of 64 pairs."""
+    values = points(*((i, s, 0.969 if i < 2 else 0.984 - 0.03 / s, 100 + s) for i in range(6) for s in range(1, 21)))
+    runs = [run(i, tags={"advisor.n_valid": str(examples)}, lr=i + 1) for i in range(6)]
+    made = experiment(runs, eval_rewards__accuracies=values)
+    study = assemble(made, objective="eval_rewards/accuracies")
+    assert [t.status for t in study.trials] == [status] * 2 + ["complete"] * 4

@@ -43,6 +43,12 @@ def test_a_small_set_does_not_tell():
     assert "Validate on about " in finding.changes[0].text
 
 
+def test_equal_results_do_not_say_how_many_examples_separate_them():
+    equal = study([1 / 64] * 5 + [2 / 64] * 5, 64, objective="eval_rewards/accuracies", direction="maximize")
+    (finding,) = verdict(RULE, equal).findings
+    assert str(finding.action).startswith("Evaluate on more or harder examples, or by a finer metric")
+
+
 def test_a_large_set_does():
     assert verdict(RULE, study(TOP, 20_000)).status == "quiet"
 
@@ -58,6 +64,7 @@ def test_differences_too_small_to_matter():
         {"objective": "val/accuracy", "direction": "maximize"},
         {"objective": "valAcc", "direction": "maximize", "unit": 100.0},
         {"objective": "eval_error", "unit": 100.0},
+        {"objective": "eval_rewards/accuracies", "direction": "maximize"},
     ],
 )
 def test_shares_and_percentages_either_way(named):

@@ -41,6 +41,7 @@ def test_code_that_nobody_can_find():
     shown = study(*[without("git_commit")] * 3, goal="Find a learning rate")
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "note"
+    assert finding.action == "Run trainings from a git repository."
     assert "3 of 3 trials" in finding.message
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
     assert ("best trial's command", WHOLE["command"]) in finding.evidence[0].rows
