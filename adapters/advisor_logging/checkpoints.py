@@ -36,7 +36,7 @@ class CheckpointSet:
 
 
 class Checkpoints:
-    """Keeps the `keep` checkpoints with the best objective and the last one in `folder`. If `keep` is 0, it keeps none.
+    """Keeps the `keep` checkpoints with the best objective and the last one in `folder`. If `keep` is 0, no checkpoint is kept.
 
     Checkpoints listed by an earlier process also compete. The entry of a checkpoint that someone deleted is dropped. Files that are
     not listed are ignored. While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
@@ -76,8 +76,8 @@ class Checkpoints:
 
         If `value` is not finite, nothing is saved. If `value` is None, the objective is unknown, and the checkpoint is never
         one of the best.
-        `save` writes a file or folder to a temporary path. We move it into place and list it before we delete other checkpoints.
-        Raises OSError or the error of `save`; the earlier checkpoints then still exist.
+        `save` writes a file or folder to a temporary path. The new checkpoint is moved into place and listed before other
+        checkpoints are deleted. Raises OSError or the error of `save`; the earlier checkpoints then still exist.
         """
         if not self.would_save(value):
             return False

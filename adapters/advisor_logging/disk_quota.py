@@ -3,10 +3,10 @@
 If the quota is exceeded, data is deleted in this order:
 
 1. Data that the store already has, oldest first. The run loses nothing, except that the sidecar starts at a later step, which the
-sidecar's tag states. 2. Steps that an unreachable store lacks. When these steps fill half of the quota, only every second new row
-is kept. When they fill half of the remainder, only every fourth row is kept, and so on. The curve becomes coarser but covers the
-whole training.
-   The tag `advisor.lost_points` counts the dropped points.
+   sidecar's tag states.
+2. Steps that an unreachable store lacks. When these steps fill half of the quota, only every second new row is kept. When these
+   rows fill half of the remaining space, only every fourth row is kept, and so on. The curve becomes coarser but covers the whole
+   training. The tag `advisor.lost_points` counts the dropped points.
 3. Evaluations, if the quota is exhausted. Tags and the end of the run are always written.
 """
 
@@ -71,7 +71,7 @@ class DiskQuota:
         return self._waiting + self._uncounted >= self._limit
 
     def _free_space(self) -> None:
-        """Measure the spool. If it exceeds the quota, delete delivered parts."""
+        """Measure the spool. If the spool exceeds the quota, delete delivered parts."""
         self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
         stored = [(part, _file_bytes(part.path)) for part in list_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit

@@ -86,7 +86,7 @@ class _OutlivingProcess(subprocess.Popen[str]):
 
 
 class HelperProcess:
-    """Handle of one of our background processes, for the process that started it."""
+    """Handle with which this process controls a background process that it started."""
 
     def __init__(self, module: str, settings: ShipperSettings, details: Mapping[str, object]) -> None:
         """Start `main` of a module of this package. Raises OSError if the system cannot start it.

@@ -214,7 +214,7 @@ class Store:
         self._client.log_batch(self._run_id, **batch)
 
     def _refuses_values(self, error: Exception) -> bool:
-        """Return whether the error is due to these values, which is so if the store accepts another value now."""
+        """Return whether these values caused the error; they did if the store now accepts another value."""
         if not _may_be_a_refusal(error):
             return False
         from mlflow.entities import RunTag

@@ -35,7 +35,8 @@ class Windows:
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Add the row of one step. Return the points of the window that it closes, and its own if its window has width 1."""
+        """Add the row of one step. Return the points of the window that this step closes, and also the step's own points if its
+        window has width 1."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []

@@ -129,7 +129,7 @@ def guard_training(what: str) -> Iterator[None]:
 
 
 class ObjectiveValues:
-    """Values of the objective by step. A value stays on its device until it is read."""
+    """Values of the objective by step. A tensor is not copied from its device until its value is read."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective

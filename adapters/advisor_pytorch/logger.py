@@ -90,9 +90,9 @@ class TuningLogger:
     or at the interpreter's exit.
 
     With several optimizers, the steps of the first are counted, and `train/grad_norm` covers all optimizers that stepped. If one
-    optimizer per parameter steps in the backward pass, pass all of them. Under a `GradScaler`, the norm is that of the unscaled
-    gradient; skipped steps are counted in `train/skipped_steps` and have no row. Skipped steps of a fused optimizer leave a gap in
-    the step numbers, because only the device knows of the skip; other skipped steps get no number.
+    optimizer per parameter steps in the backward pass, pass all of them. With a `GradScaler`, the norm is that of the unscaled
+    gradient. Skipped steps are not logged as rows, but counted in `train/skipped_steps`. Skipped steps of a fused optimizer leave a
+    gap in the step numbers, because only the device knows of the skip; other skipped steps get no number.
 
     If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
     closes the first. Values that cannot be logged never raise an error in the loop; one line at the end states their number.
@@ -496,7 +496,7 @@ class TuningLogger:
     def _on_verdict(self, verdict: GuardVerdict) -> None:
         """Store the guard's verdict. Called in the writer thread."""
         if self.should_stop:
-            return  # keep the verdict that asked to stop, whose reason will be recorded
+            return  # keep the verdict that asked the training to stop, because its reason is recorded at the end
         self.verdict = verdict
         stop = verdict["stop"] and self._may_stop()
         if verdict["state"] not in ("fine", "unknown"):

@@ -9,7 +9,7 @@ from advisor.contract.redact import one_line
 
 _IRREGULAR_PLURALS = {"loss": "losses"}
 _KIND_WITHOUT_POINTS = "tag"
-"""The kind whose values are not points of a metric."""
+"""The kind of record whose values are not points of a metric."""
 
 
 class Refusals:

@@ -30,6 +30,9 @@ Names that usually mean something else are excluded: `num_iterations` (not the l
 `generation_batch_size` and `disable_dropout`.
 """
 
+_SOURCE = "_name_or_path"
+"""Configuration entry with the name or folder of the pretrained model, empty without one. Transformers' MLflowCallback logs it."""
+
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
 """Configuration entries that are no hyperparameters, because they describe how the model was made or is run."""
 
@@ -124,7 +127,9 @@ def _kind(path: str) -> str:
 def _model_hyperparameters(model: Any) -> dict[str, object]:
     config: Any = getattr(model, "config", None)
     own = plain_values(config.to_diff_dict()) if hasattr(config, "to_diff_dict") else {}
-    return {
+    source = getattr(config, _SOURCE, None)
+    pretrained = {_SOURCE: source} if isinstance(source, str) and source else {}
+    return pretrained | {
         name: value
         for name, value in own.items()
         if "/" not in name

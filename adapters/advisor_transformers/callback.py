@@ -33,7 +33,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     | `train/loss` | the loss passed to the backward pass, at each optimizer step |
     | evaluations | `Trainer.evaluate`, with Transformers' metric names and step: `eval_loss` at `global_step` |
     | `train/NAME` | other values that the trainer logs, as often as it does: TRL's `reward`, `kl`, `entropy`, ... |
-    | params | hyperparameters among the arguments, settings of a LoRA adapter, and configuration entries other than the defaults |
+    | params | hyperparameters among the arguments, settings of a LoRA adapter, configuration entries other than the defaults, |
+    | | and the name of the pretrained model, `_name_or_path` |
     | `advisor.max_train_steps`, `advisor.seed`, `advisor.batch_size`, ... | the arguments |
     | `advisor.checkpoints` | the checkpoints left at the end, and the one chosen by `load_best_model_at_end` |
     | `train/data_wait_s` | time from the end of a step, its logging and evaluation to the start of the next step |

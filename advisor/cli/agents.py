@@ -97,7 +97,8 @@ def _read(file: Path) -> str | None:
 
 
 def _with_section(text: str) -> str:
-    """Return the text with the section in place of the former section, or else at the end. Line endings are preserved."""
+    """Return the text with its old section replaced by this one; if there is no old section, append this one. Line endings are
+    preserved."""
     line_end = "\r\n" if "\r\n" in text else "\n"
     section = SECTION.replace("\n", line_end)
     marks = text.count(BEGIN), text.count(END)

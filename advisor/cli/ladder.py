@@ -91,12 +91,7 @@ def _transfer(result: Ladder) -> str:
         return f"The best {rate} {verb} with the size: {change} (95 % interval). Do not carry it over unchanged."
     ends = [f"{'below' if r.open == 'low' else 'above'} its sweep at {_size(r.size)}" for r in result.rungs if r.open]
     why = f"the best rate may lie {listed(ends, 4)}" if ends else f"{change} (95 % interval)"
-    advice = (
-        f"Run {listed(map(_runs, result.runs), 6)}."
-        if result.runs
-        else "Add a larger size; 60 more runs would hardly tell."
-    )
-    return f"It cannot be told whether the best {rate} moves with the size: {why}. {advice}"
+    return f"It cannot be told whether the best {rate} moves with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
 
 
 def _runs(runs: Runs) -> str:

@@ -1,4 +1,5 @@
-"""Names of metrics, tags and files that adapters write and the analysis reads. Both sides depend only on these names.
+"""Names of metrics, tags and files that adapters write and the analysis reads. Adapters and the analysis depend only on these
+names, not on each other.
 
 Only the standard library is used, so that training jobs can import this module cheaply. Existing experiments use these names, so
 names can be added but never changed.
@@ -34,7 +35,8 @@ LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
 SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
-"""Step times of the slowest and the fastest rank in seconds. They are equal if ranks wait for each other in each step."""
+"""Step times of the slowest and the fastest rank in seconds. Step times are equal on all ranks if the ranks wait for each other in
+each step."""
 OPTIMIZER_SUFFIX = ".optimizer"
 """Suffix of the metrics of optimizer k > 0: `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>` (`.group<j>` may
 follow). `train/grad_norm` is the gradient norm over all optimizers that made a step."""

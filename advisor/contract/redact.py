@@ -48,8 +48,8 @@ def learn_address(address: str) -> str:
     """Hide the secrets of an address wherever they appear from now on; return the address without its secrets.
 
     address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password end
-    as `urllib` parses them. In database addresses, they end at the last @, even if they contain special characters. Any other value
-    is returned unchanged.
+    as `urllib` parses them. In a database's address, user and password end at the last @, even if they contain special characters.
+    Any other value is returned unchanged.
     """
     scheme, user, host = _split_address(address)
     if scheme is None:
@@ -161,7 +161,7 @@ def _query_items(address: str) -> list[tuple[str, str]]:
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """Return an error as one redacted line of at most `limit` characters, its class first."""
+    """Return an error as one line of at most `limit` characters that starts with its class and contains no credentials."""
     return redact(" ".join(redact(_error_text(error)).split()))[:limit]
 
 

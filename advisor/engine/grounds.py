@@ -1,4 +1,4 @@
-"""What a rule whose claims do not come from the playbook rests on."""
+"""The evidence behind a rule whose claims do not come from the playbook."""
 
 from __future__ import annotations
 

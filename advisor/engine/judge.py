@@ -30,7 +30,7 @@ _REASONS: Mapping[Kind, str] = {
 
 
 MAX_FINDINGS = 10_000
-"""Maximum findings of one rule, because a rule may yield them without end."""
+"""Maximum findings of one rule: a faulty rule may yield findings without end."""
 
 
 def judge(

@@ -22,7 +22,8 @@ MIN_STUDIES = 10
 
 @dataclass(frozen=True)
 class Measured:
-    """Counts for one rule on studies of one size. Near-identical studies share one count, so counts can be fractional."""
+    """Counts for one rule on studies of one size. A group of near-identical studies counts as one study, so counts can be
+    fractional."""
 
     rule: str
     trials: str

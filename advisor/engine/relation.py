@@ -82,7 +82,7 @@ class Link:
 
 
 def place_of(finding: Finding) -> Place:
-    """Return the place of the finding: "somewhere" if it has a subject in the search space, else "everywhere"."""
+    """Return where the finding applies: "somewhere" if its subject is a hyperparameter of the search space, else "everywhere"."""
     return "everywhere" if finding.subject is None else "somewhere"
 
 

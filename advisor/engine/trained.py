@@ -22,7 +22,7 @@ class Trained:
 
     rule: str
     script: str
-    """Name of the script in `benchmarks/quality` that trains the studies."""
+    """Name of the script in `benchmarks/quality` that trains the studies, with its arguments if it has several trainers."""
     positives: int
     """Number of studies with the cause that the rule looks for."""
     detected: int

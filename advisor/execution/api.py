@@ -192,7 +192,7 @@ class Trial:
             self._points = {}
 
     def judge(self, verdict: RunVerdict) -> None:
-        """Ask the training to stop if this verdict is on this trial and says so."""
+        """Ask the training to stop if this verdict is about this trial and recommends it."""
         if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
             self._stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
             self.should_stop = True

@@ -36,8 +36,8 @@ from advisor.system.notifier import EVENTS, Notice
 _POLL_S = 0.1
 """Maximum seconds between two polls of the trainings."""
 _MIN_POLL_S = 0.005
-"""Minimum seconds between two polls. The pause doubles while no training ends, so that short trainings follow each other
-closely."""
+"""Minimum seconds between two polls. The pause between checks doubles until a training ends; it starts short, so that short
+trainings follow each other closely."""
 MAX_FIRST_FAILURES = 3
 """Number of first trials that end the launch if all of them fail or log nothing and no earlier trial has a result."""
 MAX_RESTARTS_AFTER_LOSS = 3

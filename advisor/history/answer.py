@@ -73,9 +73,9 @@ class Answer(FrozenModel):
     question: int | None = None
     """Position of the candidate among the settings of the experiment, counted from 1."""
     kept_before: int | None = None
-    """Number of other settings that the gate kept; None if the question needed no test."""
+    """Number of other settings that the gate kept; None if no test was needed to answer."""
     looks: int = 1
-    """Number of questions about this candidate so far, including this one."""
+    """Number of times this candidate was tested, including this test."""
     kept_at: float | None = None
     """Time of the earlier answer that kept the candidate, in seconds since 1970; None if there is none."""
     kept_against: str = ""

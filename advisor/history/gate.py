@@ -81,7 +81,7 @@ class Question:
     allow: Collection[str] = ()
     """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
     alone: bool = False
-    """True if this is the only question, so that the levels need no correction for other questions."""
+    """True if this is the only question tested, so that significance levels need no correction for multiple tests."""
     max_seeds: int = MAX_SEEDS
 
 

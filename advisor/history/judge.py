@@ -103,7 +103,8 @@ def _judge_value_reached(study: Study, expects: BestReaches) -> JudgementWithRea
 
 
 def _judge_share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
-    """Judge whether a share is on the predicted side of its bound; unclear if an unchanged share would also be likely there."""
+    """Judge whether a share is above or below its bound as predicted; unclear if this would also be likely for an unchanged
+    share."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return "cannot tell", "no trial has ended"

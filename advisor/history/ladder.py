@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.space import failures
-from advisor.history.ladder_runs import Runs, cheapest_runs
+from advisor.history.ladder_runs import Runs, further_runs
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import FloatArray, as_number, is_learning_rate
@@ -86,7 +86,7 @@ class Ladder(FrozenModel):
     rungs: tuple[Rung, ...]
     """Ordered by size."""
     factor: Estimate
-    """Best rate of the largest size over that of the smallest one, with its 95 % interval."""
+    """Ratio of the largest size's best learning rate to the smallest size's, with its 95 % interval."""
     transfer: Transfer
     next: Predicted
     last: Predicted | None
@@ -95,7 +95,7 @@ class Ladder(FrozenModel):
     """Whether the largest size confirms this prediction of its best rate."""
     last_value: Kept = "cannot be told"
     runs: tuple[Runs, ...]
-    """Cheapest further runs that should show whether the best rate moves; empty if that is known, or if no affordable runs do."""
+    """Further runs that help to show whether the best rate moves; empty if that is known."""
     notes: tuple[str, ...]
 
 
@@ -144,8 +144,7 @@ class _Reading:
 
     def ladder(self, size: str, following: float, notes: Sequence[str]) -> Ladder:
         rates, _ = self._trends(self.optima, following)
-        shifts = rates.known[:, -1] - rates.known[:, 0]
-        factor = _estimate(np.exp(shifts), 1 - FALSE_ALARMS)
+        factor = _estimate(np.exp(rates.known[:, -1] - rates.known[:, 0]), 1 - FALSE_ALARMS)
         transfer = self._transfer(factor)
         last, kept_rate, kept_value = self._last()
         objective = self.study.spec.objective
@@ -161,7 +160,9 @@ class _Reading:
             last=last,
             last_rate=kept_rate,
             last_value=kept_value,
-            runs=self._runs(shifts) if transfer == "cannot be told" else (),
+            runs=further_runs([s.size for s in self.sweeps], self.points, self.ends)
+            if transfer == "cannot be told"
+            else (),
             notes=tuple(notes),
         )
 
@@ -171,12 +172,6 @@ class _Reading:
         if factor.low > 1 / SAME and factor.high < SAME:
             return "stays"
         return "moves" if factor.low > 1 or factor.high < 1 else "cannot be told"
-
-    def _runs(self, shifts: FloatArray) -> tuple[Runs, ...]:
-        sizes = np.array([s.size for s in self.sweeps])
-        costs = sizes * np.array([_steps(s) for s in self.sweeps])
-        variances = np.array([o.positions.var() for o in self.optima])
-        return cheapest_runs(sizes, costs, variances, self.points, self.ends, float(np.median(shifts)), math.log(SAME))
 
     def _rung(self, at: int) -> Rung:
         sweep, optimum = self.sweeps[at], self.optima[at]
@@ -204,7 +199,7 @@ class _Reading:
         return Predicted(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
 
     def _last(self) -> tuple[Predicted | None, Kept, Kept]:
-        """Return what the smaller sizes predict for the largest one from their own data, and whether that holds."""
+        """Return the smaller sizes' prediction for the largest size, made without its data, and whether the prediction holds."""
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
         last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)

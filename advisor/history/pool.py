@@ -53,7 +53,7 @@ class StudyWithEarlierTrials:
     counted: tuple[int, ...]
     """Number of counted trials for each earlier round."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round: which of its trials count, and why the others do not."""
+    """One sentence for each earlier round: which of its trials are used as data, and why the others are not."""
 
 
 def pool(own: Study, earlier: Sequence[Study]) -> StudyWithEarlierTrials:

@@ -198,8 +198,8 @@ def _is_perfect(study: Study) -> bool:
 def _estimate_longer(case: _Case) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws other settings, and the best of them may be worse, so this expected loss is also subtracted. If the bound
-    is worse than the best value so far, it is replaced by that value, and no probability is stated.
+    The next study draws new settings, of which the best may be worse than the present best; this expected loss is also subtracted.
+    If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:

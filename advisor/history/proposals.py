@@ -1,7 +1,7 @@
 """The settings of a store (hyperparameters and commit) as proposals, in the order in which they were first run.
 
-The position of a setting numbers its question in a loop, so no other ledger is needed; a setting without a run cannot be kept. A
-tag on one run of each setting records the earlier decisions about it.
+The position of a setting in this list is the number of its question in the loop, so no other ledger is needed. A setting without a
+run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _trials_with_name(study: Study, text: str) -> list[Trial]:
 
 
 def logged_name(trial: Trial) -> str:
-    """Return the run's logged name, without the part of its id that was appended because other runs have the same name."""
+    """Return the run's name as logged, without the part of the id that we append if several runs have the same name."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 

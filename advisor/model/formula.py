@@ -37,7 +37,7 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters in the formula."""
     tree: ast.expr
-    """The syntax tree. `parse` caches it, so change only a copy of it."""
+    """The syntax tree. `parse` caches the result, so change only a copy."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the formula's value; None if a hyperparameter is missing or not a number, or if the result is not finite."""

@@ -1,7 +1,7 @@
 """Placeholders in a command that pass a study's settings other than hyperparameters to the training.
 
-`{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule, and
-`{schedule.decay_steps}` is one of its other numbers. `{seed}` differs between runs.
+`{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule;
+`{schedule.decay_steps}` is an example of the schedule's numbers. `{seed}` differs between runs.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Objective(BaseModel):
 
 
 class MisplacedError(ValueError):
-    """A validation error in one part of a study, with the keys that lead to this part, from which its line number is found."""
+    """A validation error in a study file, with the keys that lead to the wrong entry; the line number is found from these keys."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -129,7 +129,8 @@ class Parameter(Domain):
 
 
 class Bounds(BaseModel):
-    """A part of a hyperparameter's domain: some of its choices, or a range; a missing end means that side is unbounded."""
+    """A subset of a hyperparameter's domain: some of its choices, or a range. A range without a low (or high) end has no lower (or
+    upper) bound."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -155,7 +156,7 @@ class Bounds(BaseModel):
 
 
 class Region(BaseModel):
-    """A region of the search space in which no trials are drawn. A point is in it if all its bounds hold."""
+    """A region of the search space in which no trials are drawn. A point is in the region if it satisfies all bounds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

@@ -56,6 +56,7 @@ Signal = Literal[
     "policy_entropy",  # mean entropy of the policy's next token
     "policy_kl",  # mean KL divergence of the policy from its reference
     "groups_without_advantage",  # share of groups of completions whose rewards are all equal
+    "rollout_mismatch",  # mean absolute difference of log probabilities between the engine that samples and the trainer
     "completions_truncated",  # share of completions that were cut off at the maximum length
 ]
 

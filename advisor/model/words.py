@@ -34,7 +34,8 @@ def _unsafe(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text` and omit its middle if it is longer than `length`, because names often differ only at one end."""
+    """Clean `text`; if it is longer than `length`, omit its middle, because names often differ only in the first or last
+    characters."""
     text = clean(text)
     if len(text) <= length:
         return text

@@ -1,8 +1,9 @@
 """The number of trials of the next studies, and which of them a budget pays for.
 
 *How many trials.* As many as are needed to show a quadratic response of all searched hyperparameters and the noise around it; until
-an effect is found, as many as are needed to find one (`states.trials_needed`). Results of the same length in the new space count,
-unless a range was extended: they say nothing about the range's new part. The number of trials in a design's study stays.
+an effect is found, as many as are needed to find one (`states.trials_needed`). Results of trials of the same length in the new
+space are used, unless a range was extended: they say nothing about the added part of the range. The number of trials in a design's
+study stays.
 
 *Budget.* In steps, or in hours from the logged step times. It pays for the studies in their order. A study that it cannot pay for
 searches fewer hyperparameters; the notes say what is left out.
@@ -88,7 +89,7 @@ def _next_trials(spec: StudySpec, needed: int) -> int:
 def _earlier_results(study: Study, spec: StudySpec) -> int:
     """Return the number of earlier results that count for the study: the results in its space, or 0 if it trains longer.
 
-    Training is only shortened if the last part brings nothing, so the results stay about the same.
+    Training is only shortened if its last part does not improve the objective, so the results stay about the same.
     """
     longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
     return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))

@@ -69,7 +69,7 @@ def closing_study(
 def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
     """Return a study that only has more or shorter trials or narrower ranges, changed so that it also answers open questions.
 
-    If the trials are too few for all hyperparameters, it searches fewer of them, but all whose ranges it changes.
+    If there are too few trials for all hyperparameters, it searches only some of them, including all whose ranges it changes.
     """
     evidence = assess(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":

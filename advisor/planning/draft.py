@@ -69,7 +69,7 @@ class Draft:
         return True
 
     def _tidied(self, change: SetRange) -> SetRange:
-        """Return the change with its unchanged ends taken from the study, in which inferred ends are rounded."""
+        """Return the change of a range; an end that does not change is taken from the study, where inferred ends are rounded."""
         start = self.start.parameters.get(change.parameter)
         if start is None or start.low is None or start.high is None:
             return change

@@ -48,7 +48,7 @@ class Follower:
     draft: Draft
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
-    """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
+    """Findings that the planned studies already follow, and findings that wait for one of these findings."""
 
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
@@ -139,7 +139,7 @@ class Follower:
         return cause if waits and cause in self.settled else None
 
     def depth(self, finding: Finding) -> int:
-        """Return the number of findings before this one in its causal chain."""
+        """Return how many findings precede this one in its causal chain."""
         cause = cause_of(finding, self.findings)
         return 0 if cause is None else 1 + self.depth(cause)
 

@@ -73,9 +73,9 @@ class Plan(FrozenModel):
     unsized: frozenset[str]
     """Names of the studies with the number of trials of the analysed study; designs chose the number of the others."""
     new_scores: bool = False
-    """Whether the validation data change before the studies, so that earlier trials do not count."""
+    """Whether the validation data change before the planned studies, so that earlier trials do not count."""
     stop: str = ""
-    """Why there is no next study although findings ask for one: a further search is not worth its trials."""
+    """Reason why no next study is planned although findings ask for one: a further search is not worth its trials."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
@@ -288,7 +288,8 @@ class _Merger(Follower):
                 self.defer(finding, HARDLY_GAINS)
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
-        """Return the study that trains the best settings again instead of this one; findings that led to this one wait."""
+        """Return a study that trains the best settings again, to run instead of this one; findings that led to this one are
+        deferred."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not only_advice(finding):

@@ -1,7 +1,7 @@
 """Studies after a change of the validation data: their scores are not comparable with the old ones, so they stand alone.
 
-If the next study changes nothing about the search, it trains the best settings again, and the new scores rank them. Otherwise,
-it gets as many trials as without earlier trials (`budget`), and the best setting so far is one of them.
+If the next study changes nothing about the search, it trains the best settings again, and the new scores rank them. Otherwise, the
+study gets the number of trials that it would get without earlier ones (`budget`), and repeats the best setting so far.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
 a finding moved outwards stays, as do the ranges of special studies and those that an adaptive search had already. The range of a
-learning rate also stays if the next study is the first to vary momentum: the trials had one momentum, and with another one, other
-rates are good.
+learning rate also stays if the next study is the first to vary momentum, because good learning rates depend on momentum.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from advisor.planning.goals import with_range
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
     """Return the study with ranges that leave out values that the trials of `study` rule out.
 
-    keep: the parts that findings set. If a finding cut one end of a range, the trials may cut this end further, and also the other
-    end.
+    keep: the parts that findings set. If a finding narrowed a range at one end, the trials may narrow it further at either end.
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
@@ -55,7 +53,8 @@ def _shifts(study: Study, spec: StudySpec, name: str) -> bool:
 def _free_ends(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
 ) -> tuple[float, float]:
-    """Return the range with these ends; a range that a finding moved or widened stays, and of two cuts the tighter one holds."""
+    """Return the range with these ends, unless a finding moved or widened it. If a finding already narrowed it, return the narrower
+    of the two ranges."""
     now = spec.parameters[name]
     parts = {part for subject, part in keep if subject == name}
     if not parts:

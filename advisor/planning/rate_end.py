@@ -30,9 +30,9 @@ OUTER = 1 / 3
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
     """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
 
-    Also None if results get worse towards the end (if nothing else was searched, one worse setting further out shows it), if trials
-    failed there or lie beyond it, or if the sampler clusters trials near
-    good ones anyway. If all settings are equally good, the end is moved in at most 8 % of studies.
+    Also None in three cases: results get worse towards the end of the range (if nothing else was searched, one worse setting nearer
+    to it shows this); trials failed at the end or lie beyond it; or the sampler clusters trials near good ones anyway. If all
+    settings are equally good, the end is moved in at most 8 % of studies.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:

@@ -32,7 +32,7 @@ STATUS_LABELS: Mapping[str, str] = {
     "no_data": "without data",
     "running": "running",
 }
-"""The status of a trial in words. Every part of a report uses the same ones."""
+"""The status of a trial in words. All sections of a report use the same values."""
 
 
 class TrialCounts(FrozenModel):

@@ -33,7 +33,7 @@ class Level:
         return _p(limit - self.mean, self.error, self.freedom)
 
     def p_above_level(self, other: Level) -> float:
-        """Return the one-sided p-value of a mean above that of another part (Welch)."""
+        """Return the one-sided p-value (Welch's test) for the mean of this part being above the mean of the other part."""
         error = math.hypot(self.error, other.error)
         if error <= 0:
             return _p(self.mean - other.mean, 0.0, 1.0)

@@ -124,10 +124,10 @@ def crowded_ends(
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if the best value lies within `edge` of it with
-    probability `certainty` or more and its p-value is at most `level`. Each axis is tested alone by `crowding` and `responses`. If
-    there are several axes, a quarter of the level is used for the response `surface`, which detects effects that exist only while
-    another hyperparameter is at good values.
+    numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and the
+    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by `crowding` and
+    `responses`. If there are several axes, a quarter of the level is used for the response `surface`, which detects effects that
+    exist only while another hyperparameter is at good values.
     """
     values, several = scores(costs), len(numeric) + len(choices) > 1
     p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)

@@ -96,7 +96,8 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """The level that is compared with the best level. It is the level at the end of the curve or the value of one point."""
+    """The level that is compared with the best level. The result is the level at the end of the curve, or the value of one
+    point."""
     error: float
     """Standard error of the difference between the two levels, including noise that persists over a window."""
     p: float
@@ -231,7 +232,8 @@ def _median(values: FloatArray) -> float:
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a level: the larger of the errors from point-to-point noise and from the scatter of levels.
+    """Return the standard error of a curve's level: the larger of two estimates, from point-to-point noise and from the scatter of
+    levels.
 
     The scatter of levels includes noise that persists over many points. It is computed from third differences between adjacent
     windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.

@@ -118,7 +118,8 @@ class _Scale:
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of costs near the best one, from the logarithm of the scores' noise variance."""
+        """Return the standard deviation of costs near the best cost. The noise of the scores is given as the logarithm of its
+        variance."""
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 

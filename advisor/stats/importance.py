@@ -51,7 +51,7 @@ _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
 _MIN_P = 0.01
-"""Smallest p-value that `Response.p` returns; at or below it, one axis alone is significant."""
+"""Smallest p-value that `Response.p` returns, and the p-value at or below which a single axis counts as significant."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
@@ -194,7 +194,8 @@ class Response:
         return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
 
     def _others(self) -> IntArray:
-        """Return the trial whose position replaces that of each point on each axis, shape (axes, points, repetitions).
+        """For each point and axis, return the trials whose positions replace the point's position, shape (axes, points,
+        repetitions).
 
         These trials are evenly spaced in order along the axis, which reduces the sampling error.
         """
@@ -210,8 +211,8 @@ class Response:
     def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return responses at the trials, responses with each set of axes replaced by those of other trials, and total variances.
 
-        The shapes are (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance is that of the
-        response between points with all axes from different trials, plus noise.
+        The shapes are (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance is the noise
+        variance plus the variance of the response between points that take each coordinate from a different trial.
         """
         n = len(self.points)
         count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))

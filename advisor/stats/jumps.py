@@ -80,9 +80,9 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
     """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
     The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
-    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes share points, so
-    changes count as independent if they are half a width apart. With this rule, error rates were never above the nominal level in
-    simulated noise, including heavy-tailed and autocorrelated noise.
+    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes are computed from
+    common points, so we treat only changes half a width apart as independent. With this rule, error rates were never above the
+    nominal level in simulated noise, including heavy-tailed and autocorrelated noise.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))
@@ -205,7 +205,8 @@ def _lasting_rise(
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
-    """Return a mask (n,) of the points of a finite loss that lie within one point of its steepest rises, 5 % of all changes.
+    """Return a mask (n,) of the points of a finite loss that are at most one point away from its steepest rises (the steepest 5 %
+    of all changes).
 
     width: number of points in the levels that are compared. All False for fewer than 20 points.
     """

@@ -61,7 +61,7 @@ def chance_of_share(failed: float, total: float, share: float) -> float:
 
 @dataclass(frozen=True)
 class Region:
-    """A region of one axis, on one side of a threshold, in which trials fail."""
+    """All values of one hyperparameter on one side of a threshold beyond which trials fail."""
 
     axis: int
     side: Side
@@ -90,11 +90,11 @@ def regions(
     """Return regions on one side of a threshold where trials fail, most certain first; at most one per axis and side.
 
     positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other trials
-    as well as possible (Kolmogorov-Smirnov statistic). Otherwise it contains as many failed trials as possible, and they make up at
-    least the share `purity` of its trials. best: index of the best trial; near: (d, 2) distances. If both are set, a region counts
-    only if the best trial lies within the first distance of its edge, or is the nearest trial outside it and within the second
-    distance. sides: the ends of each axis to examine. The p-value is the share of permutations of the labels in which any region
-    scores as high.
+    as well as possible (Kolmogorov-Smirnov statistic). Otherwise the region contains as many failed trials as possible, provided
+    that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2) distances. If both are set, a
+    region counts only if the best trial lies within the first distance of its edge, or is the nearest trial outside it and within
+    the second distance. sides: the ends of each axis to examine. The p-value is the share of permutations of the labels in which
+    any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())

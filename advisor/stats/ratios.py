@@ -27,7 +27,8 @@ def chance_of_share(share: float, points: int, limit: float) -> float:
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
     """Return the standard errors (k,) of shares (k,); each share was computed from n (k,) examples.
 
-    Half an example is added to both outcomes, so that shares of 0 and 1 have a positive error.
+    Half an example is added to the right and to the wrong answers, so that the standard error is positive even for shares of 0 and
+    1.
     """
     p = (share * n + 0.5) / (n + 1)
     return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)

@@ -1,4 +1,5 @@
-"""Growth of a quantity with a size, and the size at which growth ends. Noisy series are compared on a log scale."""
+"""How a quantity grows with a size (such as the batch size), and the size at which it stops growing. Noisy series are compared on a
+log scale."""
 
 from __future__ import annotations
 

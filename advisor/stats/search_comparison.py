@@ -32,7 +32,7 @@ class SearchComparison:
     """
 
     def chance_above(self, level: float = 0.0) -> float:
-        """Return the share of the draws in which the gain exceeds `level`; ties count half."""
+        """Return the share of posterior draws in which the gain exceeds `level`; ties count half."""
         return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.max_chance)
 
 
@@ -40,10 +40,10 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
     """Compare the costs of two searches by subsampling: random halves, settings without replacement, one run of each setting.
 
     one, other: for each setting the costs of its runs; lower is better. Both halves have the same size; a search with one setting
-    always uses it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The value
-    of the best setting is the mean of its other runs, if it has any, because the run that led to its selection was lucky. In
-    simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or in almost none if
-    the sizes differ.
+    always uses it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The best
+    setting's value is the mean of its runs without the run that led to its selection (if there are others), because that run was
+    probably lucky. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or
+    in almost none if the sizes differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)

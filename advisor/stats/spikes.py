@@ -117,7 +117,7 @@ def _relative_rates(freedom: float) -> FloatArray:
 
 
 def _level_reached(tail: Tail, count: int, n: int, chance: float) -> float:
-    """Return the level that `count` of n values with this tail reach with probability `chance`."""
+    """Return the threshold that at least `count` of n values with this tail reach with probability `chance`."""
     low, high = tail.base, tail.base + tail.scale
     if _chance_of_reaching(tail, low, count, n) <= chance:
         return low

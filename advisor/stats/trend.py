@@ -133,7 +133,8 @@ class Plateau:
     """Upper 95 % confidence bound of the rise of the curve in those steps."""
 
     def flat(self, most: float) -> bool:
-        """Return True if the curve changed by at most `most` after the start of its plateau, and ends near its lowest point."""
+        """Return True if the curve changed by at most `most` from the start of its plateau on, and its last level is close to the
+        lowest."""
         return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 
@@ -292,7 +293,7 @@ def _sign_test_p(y: FloatArray) -> float:
 
 
 def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
-    """Return (gain over the window, its standard error) from a line through the points of `part`."""
+    """Return (gain over the window, its standard error) of a line fitted to the points of `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]

@@ -22,8 +22,8 @@ _MAX_LAG = 0.97
 def chance_of_start(values: FloatArray, early: int) -> float:
     """Return the probability that a curve without trend starts as low, or rises as high within its first `early` points (p-value).
 
-    values: (n,), finite. The noise is estimated from the residuals of the second half about a line, which is extrapolated to the
-    start; the early part is left out, because it may have blown up. The number of independent values follows from the lag-1
+    values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The first
+    half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
     autocorrelation. If the curve falls below its start, it has a trend, which makes a rise less likely. In that case, return the
     probability that strongly autocorrelated noise alone rises as far, and 0 for other noise. Also return 0 if the second half is
     too short.

@@ -57,7 +57,7 @@ def parse_command(text: str) -> list[str]:
 class Notifier:
     """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
 
-    If the command fails, `print_line` gets one line; there is no other effect.
+    If the command fails, `print_line` is called with one line, and nothing else happens.
     """
 
     def __init__(

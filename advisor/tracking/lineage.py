@@ -144,7 +144,8 @@ def _first_round_name(place: Place, studies: Sequence[Place]) -> str:
 
 
 def find_study(places: Sequence[Place], study: str) -> Place | None:
-    """Return the study with this name. If several studies have it, return the last one with a study file, or else the last."""
+    """Return the study with this name. If several studies have this name, return the last one that has a study file; if none has
+    one, return the last study."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 

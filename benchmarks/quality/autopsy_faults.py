@@ -228,7 +228,7 @@ class ExpOverflow(Regression):
 
 
 class UnscaledStep(Training):
-    """A GradScaler scales the loss, but the optimizer steps without the scaler, so gradients stay scaled."""
+    """The training scales the loss with a GradScaler but calls the optimizer's own step, so gradients are not unscaled."""
 
     cause, names = "loss scale", "unscal"
 

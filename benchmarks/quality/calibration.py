@@ -43,7 +43,8 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 
 
 def findings_of_world(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, right) of each finding of these rules on one world, without findings in doubt."""
+    """Return (rule, stated confidence, whether the advice is right) for each finding of these rules on one random world, except
+    findings in doubt."""
     rules = [r for r in load_rules() if r.rule_id() in names]
     made = world(np.random.default_rng([seed, 1]))
     found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]

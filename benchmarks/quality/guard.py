@@ -19,9 +19,9 @@ that `ADVISOR_BENCHMARK` names, and our recordings. The guard was developed with
 
 Median pruning and successive halving are those of `advisor.engine.guard.hindsight`, which a test compares with Optuna's.
 
-With `--hindsight`, each task is divided at random into two studies without common trials. A setting counts as safe if, in
-hindsight, it would have lost no best trial of the first study; the table shows its effect in the second study. "best safe setting"
-is the safe setting that saved most in the first study.
+With `--hindsight`, each task is divided at random into two studies without common trials. A stopper's setting counts as safe if it
+would not have stopped the best trial of any task's first study; the table shows its effect in the second studies. "best safe
+setting" is the safe setting that saved most in the first studies.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from advisor.model.space import FloatArray
 
 
 def healthy_policies(random: Random) -> Made:
-    """Return policies that learn: entropy falls, KL divergence grows. Shares of groups and completions are at the rules' limits."""
+    """Return policies that learn: entropy falls, KL divergence grows. Shares and the mismatch are at the rules' limits."""
     count, points = int(random.choice([1, 3, 8])), int(random.choice([40, 100, 400]))
     groups, size = int(random.choice([8, 32])), int(random.choice([64, 512]))
     at = np.arange(1, points + 1) / points
@@ -26,6 +26,7 @@ def healthy_policies(random: Random) -> Made:
             ("kl", 2.0 * learned * np.exp(random.uniform(0.1, 0.8) * random.normal(size=points))),
             ("frac_reward_zero_std", random.binomial(groups, 0.5, points) / groups),
             ("completions/clipped_ratio", random.binomial(size, 0.2, points) / size),
+            ("sampling/sampling_logp_difference/mean", 0.2 * random.gamma(20, 1 / 20, points)),
         ):
             curves.setdefault(f"train/{name}", []).append(values)
     params = [{"learning_rate": float(10 ** random.uniform(-6, -4))} for _ in range(count)]

@@ -80,7 +80,7 @@ _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-period
 _COMPUTE = {"steps-compute-bound": message_contains("Training is compute-bound")}
 _NOT_COMPUTE = {"steps-compute-bound": message_contains("not compute-bound")}
 
-_OF_POLICIES = "groups-without-advantage entropy-collapse policy-jumps completions-truncated"
+_OF_POLICIES = "groups-without-advantage entropy-collapse policy-jumps completions-truncated rollout-mismatch"
 _NO_ANSWER = {"scientific-effect": message_contains("is better than")}
 
 FAMILIES: tuple[NullFamily, ...] = (

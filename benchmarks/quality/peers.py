@@ -1,8 +1,8 @@
 """Other tools that read training curves, compared with the rules: runmedic, trainspotter, losslint.
 
-They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each tool judges a single run,
-so it reads every trial of a study, with the curves under names that it knows, and `WAYS` combines the alarms on trials into one
-answer about the study.
+They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each tool judges a single run.
+It reads every trial of a study, with the curves renamed to names that it knows; `WAYS` combines its alarms into one answer about
+the study.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PeerQuestion:
     phase: tuple[float, float] = (0.0, 1.0)
     """The part of the training that the rule judges. Alarms are counted both over this part and over the whole training."""
     absent: bool = False
-    """True if the check asks the opposite question, so that the answer is yes without an alarm."""
+    """True if the check asks the opposite question: no alarm then means yes."""
 
 
 _BLOWUP = {

@@ -64,7 +64,7 @@ def count_alarms(family: NullFamily, studies: int, only: Collection[str] = ()) -
 
 
 def sum_of_counts(counts: Sequence[Count]) -> Count:
-    """Return the sum of one rule's counts over its families."""
+    """Return the counts of one rule, summed over its families of studies."""
     alarms, judged, studies = (sum(numbers) for numbers in zip(*(c[2:] for c in counts), strict=True))
     return Count(counts[0].rule, "all", alarms, judged, studies)
 

@@ -42,7 +42,8 @@ def record(study: PlainStudy, store: str) -> tuple[Experiment, Mapping[str, str]
 
 
 def tables(experiment: Experiment, study: PlainStudy, truth: Mapping[str, str]) -> tuple[pa.Table, pa.Table]:
-    """Return the tables of runs and of points. Times of runs count from the first run's start, times of points from their run's."""
+    """Return the tables of runs and of points. Times of runs are relative to the start of the first run, times of points to the
+    start of their run."""
     started = np.array([run.started for run in experiment.runs])
     order = np.argsort(started)
     names = np.empty(len(order), dtype=object)

@@ -72,7 +72,7 @@ class Result:
 
 
 def cells() -> list[Cell]:
-    """Return all combinations, the most informative first."""
+    """Return all combinations of versions to test, the most informative first."""
     optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/execution/engines/test_ray.py"
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [

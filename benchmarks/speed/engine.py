@@ -5,9 +5,9 @@
     python benchmarks/speed/engine.py --all-curves           all 13 curves that the training hook logs on a GPU
 
 The space has choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are stopped
-early. Trials carry all facts that the hook notes, so that most rules have enough data to judge. The time of a result that several
-rules share counts for the first of these rules. Times are processor times, which other load hardly affects, summed over the threads
-of the linear algebra library (set OMP_NUM_THREADS=1).
+early. Trials carry all facts that the hook notes, so that most rules have enough data to judge. If several rules use the same
+cached result, its time counts for the first of these rules. Times are processor times, which other load hardly affects, summed over
+the threads of the linear algebra library (set OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations

@@ -130,7 +130,8 @@ def _mlflow_async(training: Training, folder: Path) -> Iterator[Contestant]:
 
 @contextlib.contextmanager
 def _active_run(folder: Path) -> Iterator[None]:
-    """Start MLflow's active run, or share the one that exists; a process has only one tracking URI and one active run."""
+    """Start MLflow's active run, or share the active run if there is one: a process has only one tracking URI and one active
+    run."""
     import mlflow
 
     if mlflow.active_run() is not None:

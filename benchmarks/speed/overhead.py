@@ -5,11 +5,11 @@
     python benchmarks/speed/overhead.py --models gpt2,resnet50
     python benchmarks/speed/overhead.py --threads 1 --cpu-time  # on a shared machine
 
-All loggers train the same model with the same optimizer in the same loop. They take turns, each with a block of bare steps and a
-block of logged steps, so that other load affects all alike. Each logged block is compared with the bare block before it; the
-table shows the median and the middle half of the differences. Background work of a logger counts while its block runs. Work that
-remains at the end of a block is awaited but not counted, which favours loggers with much background work; blocks are long enough
-for our writer thread to keep up. A CUDA device is synchronised at the end of a block, never within one.
+All loggers train the same model with the same optimizer in the same loop. The loggers take turns with short blocks of bare and
+logged steps, so that other load on the machine affects all of them alike. Each logged block is compared with the bare block before
+it; the table shows the median and the middle half of the differences. Background work of a logger counts while its block runs. Work
+that remains at the end of a block of steps is awaited but not timed. This favours loggers with much background work, but the blocks
+are long enough for our writer thread to keep up. A CUDA device is synchronised at the end of a block, never within one.
 
 Our hook logs everything: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. Its cost
 is also shown without the gradient norm, the only part that grows with the model. The other loggers log three metrics at every

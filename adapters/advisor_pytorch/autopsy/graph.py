@@ -149,7 +149,8 @@ def _reason_not_finite(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _find_origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
-    """Return facts about the operation that created a saved non-finite tensor: this operation, or the one before it."""
+    """Return facts about the operation that created the non-finite tensor that this operation saved: this operation itself, or the
+    one before it."""
     producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype(tensor)}

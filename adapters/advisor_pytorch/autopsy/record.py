@@ -18,7 +18,7 @@ from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import SeenBatch
 
 MAX_BYTES = 60_000
-"""Maximum size of the JSON file in bytes. If it is exceeded, the least informative entries are omitted."""
+"""Maximum size of the JSON file in bytes. If the text is longer, the least informative entries are omitted."""
 _LEAST_TELLING = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
 SCHEMA = 1
 

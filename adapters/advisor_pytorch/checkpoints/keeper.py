@@ -38,7 +38,7 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves a training at its evaluations and at its end, and logs a warning if saving fails.
+    """Saves the state of a training at each evaluation and after the last step, and logs a warning if saving fails.
 
     Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
     gather a sharded state.

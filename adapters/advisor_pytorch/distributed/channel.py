@@ -41,7 +41,7 @@ FINAL_MESSAGE_S = 1.0
 """Seconds of `MAX_CLOSING_S` that are reserved for messages after the last steps."""
 
 _numbers = itertools.count()
-"""Counts the runs of this process, because the n-th runs of all ranks belong together."""
+"""Counts the runs of this process: the n-th run on one rank belongs to the same training as the n-th run on every other rank."""
 
 
 class _Slots:
@@ -51,7 +51,7 @@ class _Slots:
         from torch.distributed import distributed_c10d  # missing in some builds of PyTorch
 
         shared = distributed_c10d._get_default_store()
-        # While one thread waits on the job's connection, others block, so we clone it. This needs PyTorch 2.8.
+        # Clone the job's connection, because a thread that waits on it blocks all other threads. This needs PyTorch 2.8.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 

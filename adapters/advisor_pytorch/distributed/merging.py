@@ -85,7 +85,7 @@ class Merger:
 
 
 def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
-    """Merge the values of one step of rank 0 with those of the other ranks. others: None for a rank whose values are missing.
+    """Merge the values that rank 0 and the other ranks logged at one step. others: None for a rank whose values are missing.
 
     If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks, with the mean of
     the other ranks for a missing rank.

@@ -21,7 +21,7 @@ def clipped_norm_name(clipping: str) -> str:
 
 
 def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
-    """Return the name for the threshold of a clipping. in_parts: whether the threshold consists of parts too."""
+    """Return the name for the threshold of a clipping. in_parts: True if each rank sends its part of the threshold."""
     return f"{LIMIT}{clipping}{PART_SUFFIX if in_parts else ''}"
 
 

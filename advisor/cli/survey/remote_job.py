@@ -39,7 +39,7 @@ class RemoteJob:
     rules: Sequence[Mapping[str, bytes]]
     """One mapping per rules folder: file content by relative path."""
     experiments: frozenset[str]
-    """Names of the experiments to analyze. The remote machine uses them to check that it sees the same store."""
+    """Names of the experiments to analyze. The remote machine uses the names to check that it sees the same store."""
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:

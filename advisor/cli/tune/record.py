@@ -56,7 +56,7 @@ class Record:
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
     def check_empty(self) -> None:
-        """Raise AdvisorError if the experiment already holds runs. Call it before the first block."""
+        """Raise AdvisorError if the experiment already holds runs. Call this function before the first block."""
         if runs := self._read().runs:
             name = runs[0].tags.get(contract.TAG_STUDY)
             of = "no study" if name is None else f"the study {name!r}"

@@ -75,7 +75,8 @@ def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
 
 
 def block_subject(block: Block, previous: StudySpec | None) -> str:
-    """Return words for a block's file name: the hyperparameters whose domains it changes, or the name of its special study."""
+    """Return words for the file name of a block of trials: the hyperparameters whose domains the block changes, or the name of its
+    special study."""
     if previous is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
     return " ".join(changed(previous, block.spec))

@@ -30,7 +30,7 @@ _MAX_STEP_RATIO = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Step times of one trial, without its first steps."""
+    """Step times of one trial; the first steps are omitted."""
 
     trial: Trial
     seconds: float

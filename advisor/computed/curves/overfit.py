@@ -125,7 +125,7 @@ class PooledRise:
     judged: int
     """Number of trials with enough evaluations whose end differs from this point."""
     point: float
-    """Median share of the training before this point, over the trials that rise; the metric is best there."""
+    """Median position of the best point, as a share of the training, over the trials whose metric rises afterwards."""
     height: float
     """Median rise, in the metric's unit."""
     share: float

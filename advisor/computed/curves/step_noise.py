@@ -18,7 +18,7 @@ MIN_EVALUATIONS = 10
 _DRAWS = 500
 """Number of times that the evaluations are redrawn."""
 _MIN_PART = 8
-"""Minimum number of points in the part of the curve around its best point."""
+"""Minimum number of points in the window around the curve's best point."""
 _MAX_WINDOW = 9
 """Maximum number of points in the window of a local parabola."""
 

@@ -69,8 +69,8 @@ def settings(study: Study) -> tuple[Setting, ...]:
 def compared(study: Study) -> tuple[Setting, ...]:
     """Return the settings of a study that compares a few settings; empty if it searches instead.
 
-    A study compares settings if it repeated each of them, or if it varies no number that is tuned. Settings that differ only in
-    their code do not count, because a study file cannot state them.
+    A study compares settings in two cases: it repeated each setting, or it varies no numeric hyperparameter that is tuned. Settings
+    that differ only in their code do not count, because a study file cannot state them.
     """
     tried = settings(study)
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())

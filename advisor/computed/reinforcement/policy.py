@@ -16,6 +16,8 @@ _NAMES = {
     "groups_without_advantage": "the share of groups whose rewards are all equal, as TRL's frac_reward_zero_std",
     "policy_entropy": "the entropy of the policy, as TRL's entropy",
     "policy_kl": "the KL divergence from the reference, as TRL's kl (beta above 0)",
+    "rollout_mismatch": "the difference between the sampler's and the trainer's log probabilities, as TRL's "
+    "sampling/sampling_logp_difference/mean",
     "policy_reward": "the mean reward of the completions, as TRL's reward",
     "completions_truncated": "the share of completions that were cut off, as TRL's completions/clipped_ratio",
 }

@@ -1,7 +1,7 @@
 """Finds trials of several lengths that were tuned apart, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. Trials of
-one length show whether it does.
+Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. A comparison
+of trials of the same length shows whether it does.
 """
 
 from __future__ import annotations

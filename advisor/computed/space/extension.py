@@ -67,7 +67,7 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
 
 
 def limit_of(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the tightest limit of an extension to this side; None without a limit."""
+    """Return the tightest limit on extending the range to this side; None if there is no limit."""
     limits = [x for x in (_before_failures(study, name, side), _usual(study, name, side)) if x is not None]
     return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
 

@@ -2,8 +2,8 @@
 
 *Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each draw
 from its posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these points,
-the best settings so far, and some room on both sides, because near the optimum results hardly differ, and the next change may move
-the optimum. The range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
+the best settings so far, and some room at each end: results hardly differ near the optimum, and the next change may move it. The
+range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
 
 *Pruned trials.* If many trials were pruned, there is no model. Most trials are then comparable only at an early step, where
 settings that learn fast early look best, and the ranges would leave out the others.
@@ -47,7 +47,7 @@ ROOM_AFTER_CHANGE = (0.5, 0.25)
 LEADERS = 2
 """Number of the best trials that a range keeps. Our choice: the second best may be as good."""
 MIN_CUT = 0.1
-"""Minimum share of a range to cut off at one end. Our choice: less is not worth a change."""
+"""Minimum share of a range that is worth cutting off at one end. Our choice: less is not worth a change."""
 MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter."""
 MAX_POINTS = 150

@@ -113,7 +113,8 @@ def read(study: Study) -> Settings:
 
 @computed
 def of_all_lengths(study: Study) -> Settings:
-    """Return the settings of the ended trials of all lengths, whose costs are not comparable, to learn where trials fail."""
+    """Return the settings of all ended trials, to learn where trials fail. The trials differ in length, so their costs are not
+    comparable."""
     return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
 
 

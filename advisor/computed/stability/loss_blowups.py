@@ -89,7 +89,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         return None
     end = instability.early_end(study, trial)
     judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    # A loss that shows the probe's steps comes before one with few values there, such as an evaluated loss.
+    # Prefer a loss that was logged at the probe's steps to one with few values there, such as an evaluated loss.
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
@@ -235,7 +235,8 @@ def _jump_or_collapse(
 
 
 def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials, and more than by chance, rise at this step or at this share of their length."""
+    """Return True if most other trials rise at the same step, or at the same share of their length, and more of them than by
+    chance."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -288,7 +289,7 @@ def _is_clear(blowup: Blowup | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None without one, or if the loss had not fallen before it."""
+    """Return the trial's divergence after early training; None if it did not diverge then, or if the loss had not fallen before."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
@@ -313,7 +314,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _fell_back(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged in finite values: it ends without most of what it had gained."""
+    """Return True if the trial diverged although all values are finite: at its end, most of its earlier gain is lost."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 

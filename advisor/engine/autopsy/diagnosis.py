@@ -48,7 +48,7 @@ class Diagnosis:
     unknown."""
     certainty: Certainty
     culprit: str
-    """The culprit and the evidence, as a sentence."""
+    """A sentence that states the cause and the evidence for it."""
     advice: str
 
 

@@ -25,7 +25,7 @@ MIN_TRIALS = 8
 BEST = 5
 """Number of best trials that a stopper should not lose."""
 MIN_REPLAYED_SHARE = 0.9
-"""Minimum share of the trained trials whose curves can be replayed: the others could change the result."""
+"""Minimum share of trained trials that can be replayed; trials that cannot be replayed could change the result."""
 MAX_EVALUATIONS = 20_000
 """Maximum number of evaluations to replay, which takes about two seconds."""
 MAX_ORDERS = 5
@@ -64,7 +64,7 @@ class Hindsight(FrozenModel):
     best: int = 0
     """Number of best trials among which `Outcome.lost` counts."""
     orders: int = 0
-    """Number of replayed orders of the trials: the one in which they began, and random ones."""
+    """Number of orders in which the trials are replayed: the order in which they began, and random orders."""
     guard: Outcome | None = None
     others: tuple[Outcome, ...] = ()
     """Outcomes of other stoppers, for comparison."""
@@ -176,7 +176,8 @@ def halving_stopper(eta: int) -> Stopper:
     """Return asynchronous successive halving as in Optuna (`optuna.pruners.SuccessiveHalvingPruner`).
 
     The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if its cost is among the best
-    1 / eta of the costs of all trials that have reached the rung. The stopper keeps these costs, so it replays one study only.
+    1 / eta of the costs of all trials that have reached the rung. The stopper stores these costs, so one stopper can replay only
+    one study.
     """
     rungs = [eta**k for k in (3, 2, 1)]
     costs: list[list[float]] = [[] for _ in rungs]

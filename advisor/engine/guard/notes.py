@@ -33,7 +33,7 @@ def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Me
 
 
 def _as_if_ended(study: Study, step: int) -> Study:
-    """Return the study of one trial as if this step had been the last one planned."""
+    """Return the study of one trial, marked as complete and with this step as its planned end."""
     (trial,) = study.trials
     facts = {**trial.facts, "max_train_steps": str(step)}
     return replace(study, trials=(replace(trial, status="complete", facts=facts),))

@@ -28,7 +28,7 @@ def find_gpus() -> tuple[str, ...]:
 
 
 def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
-    """Return one set of environment variables for each slot in which a trial can run.
+    """Return the environment variables of each slot; a slot runs one trial at a time.
 
     per_trial: GPUs per trial (None: one, if there are any). parallel: number of slots (None: as many as the GPUs allow, else one).
     All slots get an equal share of the CPU threads, unless OMP_NUM_THREADS is set.

@@ -127,7 +127,7 @@ def _actor_class(ray: Any) -> Any:
             self.stop_requests = 0
 
         def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
-            """Run the task on this node. Return how it ended and the end of its log."""
+            """Run the task on this node. Return how the process ended and the last lines of its log."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:

@@ -103,7 +103,7 @@ class ExitRecords:
 
 
 def _new_lock(folder: Path) -> FileLock:
-    """Return a lock on a new file. It is held until it is released or this process ends."""
+    """Return a lock on a new file. The lock is held until it is released or this process ends."""
     while True:
         lock = FileLock(folder / f".{uuid.uuid4().hex}.lock", mode=0o600, thread_local=False)
         # On a file system without locks, records may be delivered twice but are not lost.

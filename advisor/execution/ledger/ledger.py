@@ -1,9 +1,9 @@
 """Begins jobs and records in MLflow how they ended.
 
 A launcher begins a job by creating an MLflow run, so launchers on any number of machines agree on who trains which job. A launcher
-that finds another claim to the same job withdraws its claim, so at most one of the two remains. A failed launcher is detected by
-its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun again. Their old runs are deleted
-in MLflow, which can restore them.
+that finds another launcher's claim to the same job withdraws its own, so at most one of the two claims remains. A failed launcher
+is detected by its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun again. Their old
+runs are deleted in MLflow, which can restore them.
 
 Nothing here waits for an unreachable store: methods raise `LaterError`, and the launcher retries while its trainings run.
 """
@@ -122,7 +122,7 @@ class Ledger:
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with its run's id, or with its state (one of `TAKEN_STATES`) if it cannot be begun.
+        """Begin jobs. Return each job with the id of its run, or with one of `TAKEN_STATES` if the job cannot start.
 
         A returned job may have a new seed: no two trainings of a trial share a seed, even if the study was given more seeds later.
         """

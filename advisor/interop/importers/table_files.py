@@ -25,7 +25,8 @@ LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
 """Maximum number of points and of rows in one file (1.2 GB of memory). A small Parquet file can hold billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum total size in bytes of a Parquet file's decompressed pages. They are read in batches, so memory holds only a part."""
+"""Maximum total size in bytes of a Parquet file's decompressed pages. Rows are read in batches, so that only one batch is in
+memory."""
 _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum decompressed size in bytes of one column in one row group."""
 _MAX_TEXT_BYTES = 64_000_000

@@ -81,7 +81,7 @@ _TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tag of each key of `extra` that has its own tag. All other keys share one tag."""
+"""Tag of each key of `extra` that has its own tag. All other keys are stored together in one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 

@@ -2,9 +2,9 @@
 
 Quasi-random trials start the search. Then the analysis of all trials in the present space plans the next study. If that study
 extends the space, the search adopts it at once and first draws trials from the part that was not searched before. Otherwise the
-adaptive sampler draws the block, based on all trials so far, also those outside the present space; it extends a range if it expects
-more beyond an end than inside. Ranges never shrink: the sampler knows where results are bad. The last trials repeat the leading
-setting with other seeds, as the playbook asks before a setting is adopted.
+adaptive sampler draws the block from all trials so far, including those outside the present space. It extends a range if it expects
+better results beyond an end than inside. Ranges never shrink: the sampler knows where results are bad. The last trials repeat the
+leading setting with other seeds, as the playbook asks before a setting is adopted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Search:
         return self.start.sampler.seed
 
     def next_block(self, blocks: Sequence[Block]) -> Block | None:
-        """Return the block after these, which have been trained; None at the end of the budget."""
+        """Return the block to train after these trained blocks; None if the budget is spent."""
         state = _State(self, tuple(blocks))
         if not blocks:
             return state.explore(state.space, FIRST_BLOCKS * self.block)
@@ -179,7 +179,8 @@ class _State:
         )
 
     def after_probe(self) -> Block | None:
-        """Return a block of the study that the last special study leads to; a block of its baseline if it leads to no study."""
+        """Return a block of trials for the study that follows from the last special study; if none follows, a block of the special
+        study's baseline."""
         probe = self.blocks[-1]
         following = self._planned(probe.spec, probe.trained) if probe.trained else None
         return self._adopt(_baseline(probe.spec) if following is None or following.probe is not None else following)
@@ -187,7 +188,7 @@ class _State:
     def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
         """Return the first study that the analysis plans, as one of this search; None without one.
 
-        Its predictions concern the trials of its block, if the study gets a block.
+        If the study gets a block of trials, its predictions are about these trials.
         """
         sampler = Sampler(seed=self.search.seed + len(self.done))
 
@@ -233,7 +234,8 @@ class _State:
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extend(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most `count` trials from the part of a space that the present space lacks; None if there is no such part."""
+        """Return at most `count` trials from the part of a space that lies outside the present space; None if there is no such
+        part."""
         count = min(count, self._affordable(spec))
         points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))

@@ -112,7 +112,8 @@ def _has_one_usable_value(study: Study, name: str) -> bool:
 
 
 def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with learning rates that end between the highest usable one and those that diverged.
+    """Return the study with a range of learning rates whose upper end lies between the highest usable rate and the rates that
+    diverged.
 
     The range ends at most a decade above the highest usable rate, or half a decade if a lower rate is best. It begins a factor of 3
     below the best rate if that rate lies at the low end. A few failures do not prove that a rate is too high, but the study's few

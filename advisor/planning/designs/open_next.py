@@ -7,7 +7,7 @@ training fails, on both sides, and a further study of it would only narrow it or
 
 *What.* The next hyperparameter on the optimizer's ladder that all trials share, in its usual range, together with the learning rate
 around its best value: the two interact. Less momentum needs higher rates, and more needs lower ones; the range covers both.
-Without such a hyperparameter, there is no such study.
+If no hyperparameter qualifies, no such study is planned.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def _factors(rung: Rung, new: Parameter, now: float, within: float) -> tuple[flo
     """Return the ratios of the new range's ends to the best rate: at least half a decade.
 
     With momentum m, a step is as long as a step without momentum at rate / (1 - m), so the best rate changes with 1 - m. The best
-    rate is known to within the factor `within`, so it may lie half of this factor, on the log scale, to each side.
+    rate is known to within the factor `within`, so the true value lies at most the square root of this factor above or below the
+    estimate.
     """
     if rung.name != "momentum" or new.low is None or new.high is None:
         return 1 / HALF_DECADE, HALF_DECADE

@@ -116,7 +116,7 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
 
 
 def _goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
-    """Return the goal of the study of one optimizer, which names those whose studies follow."""
+    """Return the goal of one optimizer's study; the goal names the optimizers whose studies follow."""
     later = options[options.index(value) + 1 :]
     then = f"; then {listed(map(str, later))}" if later else ""
     return f"Tune {value} in a separate study: {', '.join(spec.searched)}{then}"
@@ -151,7 +151,7 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
 
 
 def _default(rung: Rung, trials: int, old: Parameter) -> Parameter:
-    """Return the hyperparameter at its default, because the study has too few trials to tune it; within its limits."""
+    """Return the hyperparameter fixed at its default (moved into its limits), because the study has too few trials to tune it."""
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
     value = min(max(rung.default, old.reach[0]), old.reach[1])
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)

@@ -57,7 +57,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
         return _within(base, name, steps)
     times = request.numbers.get("times", TIMES)
     # A low rate that was unstable for another reason is no limit: the best trial trains above it. A study of warmups has no best
-    # rate: the rate that it holds is the one that failed.
+    # rate: the learning rate in this setting is the one that failed.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     above_best = best > unstable
     unstable = best if above_best else unstable

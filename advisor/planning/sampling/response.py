@@ -71,7 +71,7 @@ class Axes:
         return self._rounded(np.clip(other, 0, np.where(self._is_number, 1, self._counts - 1)))
 
     def ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, Side]]:
-        """Return the ends of ranges within `edge` of the point, or inside of it."""
+        """Return each end of a range from which the point is at most `edge` away, or beyond which it lies."""
         ends: list[tuple[str, Side]] = []
         for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
             if u <= edge:
@@ -89,7 +89,8 @@ class Axes:
         count: int,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Return `count` points near each of these points, with one hyperparameter beyond its range, but within its wider range."""
+        """Return `count` points near each of these points. In each new point, one hyperparameter lies outside its range but inside
+        its wider range."""
         out = self.near(points, count, _BEYOND_SCALE, rng)
         low, high = self.spec.parameters[name].to_unit(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)

@@ -197,5 +197,5 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
 
 
 def _chance_of_span(count: int, share: float) -> float:
-    """Return the probability that random trials of this number lie in a part of the values with this share of the trials."""
+    """Return the probability that this number of random trials all lie in some interval that contains this share of all trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

@@ -1,6 +1,6 @@
 """The data of isolation plots: the best setting for each value of a hyperparameter, whatever the other hyperparameters.
 
-Repeats of a setting are one observation, its median, because they share the values of all other hyperparameters.
+All repeats of a setting count as one observation, their median, because they do not vary the other hyperparameters.
 """
 
 from __future__ import annotations

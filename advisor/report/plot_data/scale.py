@@ -27,7 +27,8 @@ class Scale:
     """Whether the axis is logarithmic in 1 - value instead of value."""
 
     def __call__(self, value: float) -> float:
-        """Return the pixel of a value, clipped to the ends. Raises ValueError if the scale cannot represent the value."""
+        """Return the pixel coordinate of a value, clipped to the ends of the axis. Raises ValueError if the scale cannot represent
+        the value."""
         part = (self._axis_coordinate(value) - self._axis_coordinate(self.low)) / (
             self._axis_coordinate(self.high) - self._axis_coordinate(self.low)
         )

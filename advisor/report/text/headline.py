@@ -132,7 +132,7 @@ def names_in_goal(spec: StudySpec) -> frozenset[str]:
 
 
 def _split_at_names(text: str, spec: StudySpec) -> list[str]:
-    """Return the parts of a text between the names of the study's hyperparameters, and at odd positions these names."""
+    """Split a text at the names of the study's hyperparameters. The names are at the odd positions of the result."""
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
         return [text]

@@ -21,7 +21,7 @@ from advisor.system import shell
 _OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
 """A word that names an option (`--lr`) or assigns one (`--lr=0.1`, `optimizer.lr=0.1`)."""
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
-"""A word without an option, which stands for the one searched hyperparameter with this value."""
+"""A word of the command without an option; it stands for the only searched hyperparameter that has this value."""
 _RUNS_A_FILE = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )

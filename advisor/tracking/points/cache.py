@@ -38,7 +38,7 @@ FOLDER_VARIABLE = "ADVISOR_CACHE"
 MAX_BYTES = 2 * 2**30
 """Maximum total size of all cache files in bytes. Above it, the least recently used files are deleted."""
 MAX_FILES = 16
-"""Maximum number of cache files per experiment. Above it, they are merged into one file."""
+"""Maximum number of cache files per experiment. If there are more, they are merged into one file."""
 _FOLDER_NAME = "tuning-advisor"
 _FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
 _MAX_UNFINISHED_AGE_S = 3600
@@ -223,7 +223,7 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
 
 
 class _CacheFileWriter:
-    """Writes one cache file. It stops at the first disk error without raising it."""
+    """Writes one cache file. At the first disk error, it stops without raising an exception."""
 
     def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
         self._folder, self._chosen = folder, chosen

@@ -141,7 +141,7 @@ class _ClientRun:
     def cache_key(self, max_curve_points: int) -> str | None:
         """Return the digest of the run's data in MLflow, including the last point of each curve.
 
-        If a point is inserted before a curve's last point, the digest stays the same. Only database stores detect this case.
+        The digest does not change if a point is inserted before a curve's last point. Only database stores detect this case.
         """
         if not self._ended:
             return None

@@ -109,7 +109,7 @@ def _helper_connections(connection: Connection, location: Location, stack: ExitS
     with suppress(psycopg.Error):
         with (
             connection.transaction()
-        ):  # nested, so that an error ends only this transaction; it cannot export the snapshot
+        ):  # nested, so that an error ends only this check; a nested transaction cannot export the snapshot
             ((granted,),) = _query(connection, privilege)
         if not granted:
             return []
@@ -184,8 +184,8 @@ _CURVES_QUERY = f"""
     ) AS c) TO STDOUT (FORMAT BINARY)
 """
 _IS_NOT_SYSTEM_METRIC = f"AND NOT starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}')"
-"""SQL condition that excludes system metrics. It takes a fifth of the server's time, so it is left out if there are no such
-metrics.
+"""SQL condition that excludes system metrics. The condition takes a fifth of the server's time, so it is left out if there are no
+such metrics.
 """
 
 

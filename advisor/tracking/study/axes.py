@@ -26,7 +26,7 @@ _MIN_RATIO = 1.5
 epochs.
 """
 _MIN_STRIDE = 5
-"""Minimum distance between logged steps that count as optimizer steps if other trials count epochs."""
+"""If other trials count epochs, steps at least this far apart count as optimizer steps."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_OFFSET = 0.25
@@ -230,7 +230,7 @@ def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
 
 
 def length(curve: Curve) -> int:
-    """Return the number of steps to the last point of a curve with at least one: 200 if it counts 0, 1, 2 to 199.
+    """Return the number of steps up to the last point of a curve, which must not be empty: 200 if its steps are 0, 1, ..., 199.
 
     A curve from 0 to 200 begins with an evaluation before the training, so it has 200 steps as well.
     """

@@ -1,4 +1,5 @@
-"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise they would count as repeats."""
+"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise these runs would count as
+repeats."""
 
 from __future__ import annotations
 
@@ -81,8 +82,8 @@ def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
     """Return None if `two` does not continue `one`, else whether `two` counts its steps from zero.
 
     usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever the status of `one`. If `one` was
-    killed, `two` also continues it if `two` starts again and gets further, or if `two` counts from zero and both together have the
-    length of the longest run.
+    killed, `two` continues it in two more cases: `two` starts again and gets further, or it counts from zero and both together are
+    as long as the longest run.
     """
     if two.started < one.ended:
         return None

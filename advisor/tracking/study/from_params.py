@@ -68,7 +68,8 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
     """Return each trial's planned optimizer steps from its parameters, or only None if most trials ended at another step.
 
-    ends: last logged step of each trial, shape (trials,). If most trials end elsewhere, the parameter counts something else.
+    ends: last logged step of each trial, shape (trials,). If most trials end at another step, the parameter does not state the
+    number of steps.
     """
     planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
     reached = [

@@ -83,7 +83,7 @@ def _join(words: Sequence[str]) -> str:
 
 
 def _as_logged(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
-    """Return the declared parameter. If the study file does not set its type, take it from the trials' values.
+    """Return the declared parameter. If the study file does not set a type, take it from the trials' values.
 
     An integer range with a fractional end counts as a range of floats.
     """

@@ -209,7 +209,8 @@ def _most_common(counts: Counter[str]) -> str:
 
 
 def _library(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library without networks whose autologging recorded most of the runs; empty if there is none."""
+    """Return the library (one that trains no neural networks) whose autologging recorded most of the runs; empty if there is
+    none."""
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _NO_NETWORKS]
     return found[0] if found and len(found) >= _MIN_SHARE * len(tags) else ""

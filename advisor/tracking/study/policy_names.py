@@ -1,4 +1,4 @@
-"""Interprets names of metrics about a policy that is trained by rewards: those of TRL, and of verl in other words.
+"""Interprets names of metrics about a policy that is trained by rewards: those of TRL, verl and slime.
 
 Names are compared exactly, because their words also occur elsewhere: a classifier has an entropy, an optimizer clips as well.
 """
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from advisor.model.study import Signal
 
 _NAMES: Mapping[Signal, tuple[str, ...]] = {
-    "policy_reward": ("reward", "critic/score/mean", "critic/rewards/mean", "objective/scores"),
+    "policy_reward": ("reward", "critic/score/mean", "critic/rewards/mean", "objective/scores", "rollout/raw_reward"),
     "policy_reward_sd": ("reward_std",),
     "policy_entropy": ("entropy", "actor/entropy", "actor/entropy_loss", "objective/entropy"),
     "policy_kl": ("kl", "actor/kl_loss", "objective/kl"),
+    "rollout_mismatch": ("sampling/sampling_logp_difference/mean", "train_rollout_logprob_abs_diff"),
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }

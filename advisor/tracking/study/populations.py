@@ -163,7 +163,7 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
 
 
 def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
-    """Return the parameters that have one value in the chosen runs, and other values in others."""
+    """Return the parameters that have one value in all chosen runs and different values in other runs."""
     inside = set(chosen)
     params = [experiment.runs[i].params for i in sorted(inside)]
     outside = [run.params for i, run in enumerate(experiment.runs) if i not in inside]
@@ -212,7 +212,8 @@ def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs of different models that were searched one after the other or in other ranges, not as one comparison."""
+    """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
+    ranges."""
     for name in _markers(experiment, chosen, _MODELS):
         groups = _by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]
@@ -255,7 +256,7 @@ def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
 
-    A run that failed may have logged only some of its parameters, so it belongs to the kind of runs that it is most like.
+    A failed run may have logged only some of its parameters, so it is assigned to the kind of runs that it resembles most.
     """
     raw = [experiment.runs[i].params for i in chosen]
     if inference.log_same_names(raw):

@@ -37,7 +37,8 @@ _MAX_NAMES = 40
 _TOLERANCE = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
 _SAMPLE_SIZES = 24, 192
-"""Numbers of trials in which a formula is tried first. If most of them contradict it, it cannot hold in nearly all trials."""
+"""Numbers of trials in which a formula is tried first. If most checked trials contradict the relation, it cannot hold in nearly all
+trials."""
 _SCREENING_TRIALS = 64
 """Number of trials in which a function of two hyperparameters is tried first."""
 _EXPOSURE_WORDS = frozenset(
@@ -55,15 +56,15 @@ class Dependent:
     name: str
     others: tuple[str, ...]
     formula: str | None
-    """Formula for a study file; None if the values follow from the others without one."""
+    """Formula to write into a study file; None if other hyperparameters determine the values but no formula is known."""
 
 
 def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Dependent, ...]:
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
     Of related hyperparameters, the least important one counts as dependent: a length before a regulariser, a regulariser before a
-    learning rate, and a learning rate before a batch size. Tokens follow from the steps, which are set between studies, rather than
-    the other way round. keep: names that must not count as dependent, because the study file declares them.
+    learning rate, and a learning rate before a batch size. The number of tokens follows from the number of steps, which is set
+    between studies. keep: names that must not count as dependent, because the study file declares them.
     """
     numbers = _numbers(params)
     dependents: list[Dependent] = []

@@ -224,7 +224,7 @@ def find_early_stopped(
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
-    Of the common values of `min_delta`, the one that explains the most ends counts.
+    Several common values of `min_delta` are tried; the one that explains the most endings is used.
     """
     if sum(short[t] for t in trials) < _MIN_STOPPED:
         return None

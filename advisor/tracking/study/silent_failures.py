@@ -30,7 +30,7 @@ _CONSTANT = 0.01
 _MOVED = 0.05
 """Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
 _LOST = 0.8
-"""Minimum share of its own gain that a trial, or its training loss, loses in a collapse. Our choice."""
+"""Minimum share of the gain that a collapse destroys, in a trial's objective or in its training loss. Our choice."""
 _MIN_LATER_GAIN = 0.05
 """Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
 and only the logged loss is wrong."""
@@ -44,7 +44,8 @@ _MIN_EXAMPLES = 5
 trials are equal, all of five examples that only one of them gets right are the better one's with probability 1/32 (sign test).
 """
 _CHANCE_ERROR = 0.05
-"""Maximum distance of a plateau from a level of chance, as a share of the distance between the levels of k and k + 1 classes."""
+"""Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
+and among k + 1 classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,8 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None, least_d
 def _no_better(
     costs: Costs, trials: Sequence[int], results: Sequence[float], found: Mapping[int, End], levels: Mapping[int, float]
 ) -> dict[int, End]:
-    """Return the noisier trials that, after as much training, got no better than those that never left their level.
+    """Return the noisier trials that got no better than the trials that never left their initial level, after the same amount of
+    training.
 
     results: the lowest cost of each trial. found: the trials that never left their level, which `levels` holds.
     """

@@ -130,7 +130,8 @@ def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End 
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the records of the trials that the guard stopped, by trial. A trial that reached its end all the same is complete."""
+    """Return the records of the trials that the guard stopped, by trial. A trial that nevertheless reached its planned end is
+    complete."""
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
@@ -204,7 +205,8 @@ def _cut_short(
 def _decisions(
     ends: Sequence[End], failed: set[int], patience: short_runs.Patience | None, stops: Mapping[int, GuardStop]
 ) -> list[Decision]:
-    """Return one decision for each kind of end that was read from the curves, one for all pruned trials, one for the guard's."""
+    """Return the decisions: one for each kind of ending that was read from the curves, one for all pruned trials, and one for the
+    trials that the guard stopped."""
     statuses = Counter(end.status for end in ends)
     decisions = []
     if pruned := statuses["pruned"]:

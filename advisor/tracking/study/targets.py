@@ -18,7 +18,8 @@ no false alarm.
 MIN_EVALUATIONS = 3
 """Minimum number of evaluations of such a trial."""
 MIN_RATIO = 1.1
-"""Minimum ratio of the longest to the shortest of these trials. With less, their results are those of one length. Our choice."""
+"""Minimum ratio of the longest to the shortest of these trials. If lengths differ by less, results are compared as if all trials
+had the same length. Our choice."""
 FULL = 0.9
 """Minimum length of a trial that never reached the target, as a share of the longest one: it had the time to reach it."""
 

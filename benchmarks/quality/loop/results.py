@@ -17,7 +17,7 @@ from loop.task import Outcome, Setting, Space, Task
 ROOT = Path(__file__).resolve().parents[3]
 LOOP = "this loop"
 ROUND = "one round"
-"""Contender of one study and the next study. Only its predictions count, because its number of trials differs."""
+"""Contender of one study and the next study. Only its predictions are used, because its number of trials differs."""
 
 
 @dataclass(frozen=True)

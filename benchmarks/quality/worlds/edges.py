@@ -98,7 +98,8 @@ def real_edge(random: Random, count: int) -> SimulatedStudy:
 
 
 def one_rate(random: Random) -> SimulatedStudy:
-    """Return a grid of 36 learning rates. Training succeeds at one rate only; elsewhere it ends at chance level or diverges."""
+    """Return a grid of 36 learning rates. Training succeeds at only one learning rate; at all others, the result stays at chance
+    level or the loss diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
     for i, log in enumerate(logs):
@@ -192,7 +193,7 @@ def sampled_space(random: Random, *, grid: bool) -> SimulatedStudy:
 def _asks_for_useless_trials(outcome: Outcome) -> bool:
     """Return True if the rule asks for more trials although twice as many trials would gain next to nothing.
 
-    A finding that states a probability of such a gain below one half does not count, because the plan does not apply it.
+    A finding does not count if it states that such a gain has a probability below one half, because the plan does not apply it.
     """
     truth = outcome.made.truth
     asks = any(f.confidence >= MIN_CONFIDENCE for f in outcome.fired("space-undersampled"))

@@ -180,7 +180,8 @@ def _as_many_trials(outcome: Outcome) -> bool:
 
 
 def _repeats_other_side(outcome: Outcome) -> bool:
-    """Return True if the range of a one-axis sweep moves at one end, and yet all values at the other end are searched again."""
+    """Return True if a sweep over one hyperparameter extends its range at one end but also searches all values at the other end
+    again."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None or _not_extended(outcome):

@@ -225,7 +225,7 @@ def _overfitting_study(random: Random) -> SimulatedStudy:
 
 
 def _is_within(new: Parameter, old: Parameter | None) -> bool:
-    """Return whether a range, up to rounding of its ends, is part of an older range."""
+    """Return whether a range lies inside an older range, apart from the rounding of its ends."""
     if old is None or new.domain == old.domain:
         return old is not None
     inside = as_number(new.low) >= 0.95 * as_number(old.low), as_number(new.high) <= 1.05 * as_number(old.high)

@@ -61,12 +61,12 @@ def decaying_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray
 
 
 def lasting_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray:
-    """Return a curve that rises at these steps and stays there."""
+    """Return a curve that rises at each of these steps and does not fall again."""
     return np.asarray(size * sum((np.arange(steps) >= begin).astype(float) for begin in begins))
 
 
 def collapsed_curve(random: Random, values: FloatArray) -> FloatArray:
-    """Return the curve with a collapse in its middle, after which it is noise around a level near its start."""
+    """Return the curve with a collapse in its middle; from then on, it is noise around a level near the first value."""
     at = int(random.uniform(0.35, 0.75) * len(values))
     after = (
         random.uniform(0.85, 1.3) * values[0] * np.exp(random.uniform(0.05, 0.3) * random.normal(size=len(values) - at))

@@ -52,7 +52,7 @@ class ChanceLevel:
     words: Message
     """Phrase for the chance level, for use after "better than"."""
     known: bool = True
-    """False if the level is the first evaluation of a trial instead of a known chance level."""
+    """False if the chance level is unknown, so that a trial's first evaluation is used instead."""
     right: float = math.nan
     """Share of right answers from guessing, in the metric's unit; NaN if the metric does not count answers."""
 
@@ -209,8 +209,8 @@ def _level_of(study: Study, value: float, perfect: float, examples: float) -> Ch
 
 
 def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best share at which two or more trials are constant after their first evaluation, because they give only one
-    answer.
+    """Return the best class share at which the scores of two or more trials are constant after the first evaluation, because their
+    models always predict one class.
 
     Their objective on training data must be constant too, or their training loss must not fall, because on a small validation set
     even a learning model may score the same at each evaluation.
@@ -233,7 +233,8 @@ def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None
 
 
 def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
-    """Return the best score of the trials if each evaluation scores the share of one class, because they give only one answer.
+    """Return the best score of the trials if every score equals the share of one class, as if the model always predicted this
+    class.
 
     Such scores take few values, which are shares of classes and sum to at most 1. In addition, the training loss must not end below
     the loss of such answers.

@@ -31,7 +31,7 @@ def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
 
 
 def p_of_training_jumps(study: Study, trial: Trial) -> float:
-    """Return the p-value of common jumps of the objective and a training metric at the same steps; NaN without such a metric."""
+    """Return the p-value for the objective and a training metric jumping at the same steps; NaN if there is no training metric."""
     objective = study.cost_curve(trial).finite
     for signal in _TRAINING:
         training = study.curve(trial, signal).finite
@@ -71,7 +71,7 @@ def noise_remedy(
 
 
 def _more_examples(times: float, examples: str = "validation examples") -> Advise:
-    """Return the advice to use this many times as many examples, or another one if that is impractical."""
+    """Return the advice to use `times` times as many examples; if that is impractical, return other advice."""
     if times > MAX_TIMES:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
         return Advise(text=f"{instead}: no realistic number of {examples} separates them.")

@@ -22,7 +22,7 @@ MIN_EVALUATIONS = 6
 _MAX_EXACT = 8
 """Maximum number of trials for an exact p-value; with more, Student's t is used."""
 _END_DIVISOR = 10
-"""Number of points of a training curve divided by the number at its end; the final level is the median of the last tenth."""
+"""The final level of a training curve is the median of its last points: the number of points divided by this number."""
 
 
 @dataclass(frozen=True)

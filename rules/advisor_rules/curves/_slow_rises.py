@@ -25,7 +25,7 @@ _MIN_BLOCKS = 5
 
 @dataclass(frozen=True, slots=True)
 class SlowRise:
-    """The part of a curve from its lowest level to its end."""
+    """A curve from its lowest level to its last point."""
 
     rise: Rise
     """Rise from the lowest level to the level at the end, tested against noise."""
@@ -37,7 +37,7 @@ class SlowRise:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRise:
-    """A training loss of one trial: a comparison of the level at its end with its lowest level."""
+    """Comparison of the final level of a trial's training loss with the lowest level of that loss."""
 
     trial: Trial
     metric: str

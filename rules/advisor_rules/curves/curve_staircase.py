@@ -65,7 +65,7 @@ class CurveStaircase(Rule):
     best: Count = 5
     """Maximum number of best trials to examine."""
     material: Share = 0.1
-    """Minimum mean fall at the start of an epoch beyond the usual, as a share of the loss. Our choice."""
+    """Minimum mean fall of the loss at the start of an epoch, beyond its usual fall, as a share of the loss. Our choice."""
     false_alarms: Share = 0.02
     """Maximum p-value, and so the maximum share of studies in which noise alone raises a finding."""
 

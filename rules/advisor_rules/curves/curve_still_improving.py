@@ -42,8 +42,8 @@ class CurveStillImproving(Rule):
     needs a stretch at a constant rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
     schedule. With a cosine or linear decay to zero, it cannot judge. In that case, train with the same schedule at half the length
     and compare. If the schedule is unknown, the curves of all trials together must also slow down gradually, which happens only at
-    a constant rate. With a decay, the fall speeds up, continues at the same pace to the end or stops abruptly. With only one trial,
-    the rate is assumed to be constant, and the finding says so.
+    a constant rate. If the learning rate decays, the loss falls faster, keeps its pace to the end or stops falling abruptly. With
+    only one trial, the rate is assumed to be constant, and the finding says so.
 
     Trials with the same settings and different lengths directly show the effect of more steps, under any schedule. If there are
     such trials, the rule compares them instead.

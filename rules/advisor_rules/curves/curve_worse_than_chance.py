@@ -28,11 +28,11 @@ class CurveWorseThanChance(Rule):
     ## What it looks at
     The score of guessing on the objective. Trials may log it. Otherwise it follows from the classes, their sizes and the metric's
     name: for an accuracy the share of the most frequent class, for a loss the entropy of the classes, for an AUC one half. If
-    several trials are constant at a better share, it is that share. If none of this is known, it is the evaluation before training
-    (or a later one if the training loss had not fallen by then). The best level of each trial, a median over a tenth of its
-    evaluations, is compared with guessing. A trial is clearly better if it covers, beyond noise, 2 % of the distance from guessing
-    to a perfect score. If the metric is a share of right answers, the trial must double the share of guessing, or cover a tenth of
-    the distance. One trial that is clearly better makes the rule quiet.
+    several trials are constant at a better class share, the chance level is that share. If none of this is known, the chance level
+    is the evaluation before training (or a later one if the training loss had not fallen by then). The best level of each trial, a
+    median over a tenth of its evaluations, is compared with guessing. A trial is clearly better if it covers, beyond noise, 2 % of
+    the distance from guessing to a perfect score. If the metric is a share of right answers, the trial must double the share of
+    guessing, or cover a tenth of the distance. One trial that is clearly better makes the rule quiet.
 
     ## Why it matters
     If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless until it

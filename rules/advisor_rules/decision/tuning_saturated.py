@@ -27,7 +27,7 @@ STOP = (
 
 
 class TuningSaturated(Rule):
-    """More tuning in this space no longer pays: the expected gain of further trials is within the noise.
+    """Further tuning in this space no longer pays: the expected gain from more trials is smaller than the noise.
 
     ## What it looks at
     The best result, and the number of settings that are indistinguishable from it given the variation between seeds. If the best of

@@ -20,7 +20,7 @@ _PARTS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
     "rewards margin margins ema best last min max top smoothed std sd full".split()
 )
-"""Words of metrics that are parts or variants of another metric and not its value on other data."""
+"""Words in the names of metrics that are components or variants of another metric, rather than the same metric on other data."""
 _DATA = frozenset(
     "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
     "upstream wiki wikitext wikipedia".split()

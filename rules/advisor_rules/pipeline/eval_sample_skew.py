@@ -141,7 +141,8 @@ def _shift(study: Study, shift: float, gain: float) -> Message:
 
 
 def _differences(sample_pairs: Sequence[Pairs], fewest: int) -> FloatArray:
-    """Return sample minus whole set: the mean of each trial, because evaluations of a trial depend on each other.
+    """Return the objective on the sample minus the objective on the whole set, as one mean per trial: evaluations of one trial are
+    not independent.
 
     With few trials, return the difference at each evaluation instead.
     """

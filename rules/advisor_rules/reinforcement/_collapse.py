@@ -10,13 +10,14 @@ import numpy as np
 
 from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
 from advisor.model.space import FloatArray
-from advisor.model.study import Study, Trial
+from advisor.model.study import Curve, Study, Trial
 from advisor.stats.blocks import Level, level
 
 _FIRST = 3
-"""Number of points at the start of a trial whose median is its first level."""
+"""Number of points at the start of a trial; their median is the trial's initial level."""
 _WITHOUT_ADVANTAGE = 0.75
-"""Minimum late share of groups without advantage, if it was logged, for rewards that differ between prompts only."""
+"""Minimum share of groups without advantage late in training, if it was logged, at which rewards count as differing only between
+prompts."""
 _FALLEN = 0.5
 """Share of the start below which the entropy must lie beyond noise. It varies too much after a collapse to test a lower one."""
 _LATE = 0.8
@@ -71,7 +72,8 @@ def read(study: Study, judged: Sequence[Logged], rewards: Mapping[int, Logged], 
 
 
 def _collapse_index(entropy: FloatArray, share: float) -> int:
-    """Return the index at which the smoothed entropy falls below this share of its start, and its mean stays there.
+    """Return the index at which the smoothed entropy falls below this share of its initial value, if the mean from there on is also
+    below it.
 
     The result is the number of points if there is no such index.
     """
@@ -111,7 +113,7 @@ def _collapse(
         share=after.mean / start,
         gain=gain / span if span > 0 else 0.0,
         reward=late.mean,
-        ceiling=_ceiling(entropy[: index + 1], reward[: since + 1]),
+        ceiling=_ceiling(entry.curve, rewarded.curve, int(steps[index])),
         p=p,
         room=room,
     )
@@ -134,11 +136,15 @@ def _room(study: Study, trial: Trial, late: Level, first: Level, better: Level |
     return "some prompts are solved and others are not" if differs and alike else None
 
 
-def _ceiling(entropy: FloatArray, reward: FloatArray) -> float:
-    """Return the reward at entropy 0 by R = -a exp(H) + b; NaN for fewer than three points."""
-    n = min(len(entropy), len(reward))
-    x = np.exp(entropy[:n])
+def _ceiling(entropy: Curve, reward: Curve, until: int) -> float:
+    """Return the reward at entropy 0 by R = -a exp(H) + b, from the common steps up to `until`; NaN for fewer than three.
+
+    A trainer that makes several optimizer steps on each batch logs a reward with the first of them only.
+    """
+    steps, here, there = np.intersect1d(entropy.steps, reward.steps, return_indices=True)
+    n = int(np.searchsorted(steps, until, side="right"))
+    x = np.exp(entropy.values[here[:n]])
     if n < 3 or not np.ptp(x) > 0:
         return float("nan")
-    slope, intercept = np.polyfit(x, reward[:n], 1)
+    slope, intercept = np.polyfit(x, reward.values[there[:n]], 1)
     return float(slope + intercept)

@@ -40,9 +40,10 @@ class CompletionsTruncated(Rule):
 
     ## What it looks at
     The logged share of completions that reached the maximum length without an end (TRL's `completions/clipped_ratio`), in the
-    second half of the training. It must exceed one fifth beyond noise, in the best trial and in most trials. A share that is large
-    at first and falls is normal, because the policy learns to stop. The start of the same trial tells whether completions grew into
-    the limit or never fitted.
+    second half of the training. It must exceed one fifth beyond noise in most trials, and the best trial must not lie below
+    that beyond noise: if the limit is too short, the best trial is often the one that gave up long answers first. A share
+    that is large at first and falls below one fifth is normal, because the policy learns to stop. The start of the same trial
+    tells whether completions grew into the limit or never fitted.
 
     ## Why it matters
     A truncated completion has no final answer, so its reward says little about what it contains. If completions grow into the
@@ -55,11 +56,11 @@ class CompletionsTruncated(Rule):
     removes the noise, not its cause.
 
     ## How sure
-    DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated
-    samples are noise, and that masking them or a soft penalty stabilises training. The limit of one fifth is our choice. The
-    p-values come from t-tests over means of five blocks. On trainings of tiny models from ten seeds that no threshold was chosen on
-    (`benchmarks/quality/finetuning.py`), it fired in 10 of 10 studies whose reward pays for length, in 6 of 10 whose limit is too
-    short but where only 20 to 35 % of the late completions are cut off, and in none of 100 others.
+    DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated samples are noise, and that masking them or a soft
+    penalty stabilises training. The limit of one fifth is our choice. The p-values come from t-tests over means of five blocks.
+    The rule was measured on trainings of tiny models whose reward pays for length or whose limit is too short, by hand-written
+    GRPO and by TRL's trainer. TRL's case that it missed, of 20, grew into the limit only at the end: 44 % of the late
+    completions were cut off, but the blocks differed too much for the test.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -78,7 +79,8 @@ class CompletionsTruncated(Rule):
         """Yield at most one finding."""
         judged = [self._truncation(entry) for entry in policy.logged(study, "completions_truncated")]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
-        if judged[0] in cut and 2 * len(cut) > len(judged):
+        best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
+        if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
     def _truncation(self, entry: policy.Logged) -> _Truncation:

@@ -20,6 +20,7 @@ from advisor.model.reading import Kind
 from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
 from advisor.stats.spikes import outliers
+from advisor_rules.reinforcement._departure import Departure, departures
 
 _ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_STEPS = 3
@@ -42,13 +43,16 @@ class _Jumps:
 
 
 class PolicyJumps(Rule):
-    """The policy jumps away from its reference: its KL divergence exceeds its own running level many times over.
+    """The policy jumps away from its reference: its KL divergence leaps, or is large while the reward is below its start.
 
     ## What it looks at
-    The logged KL divergence between the policy and its reference (TRL's `kl`), against its own running median. A jump exceeds the
-    running median tenfold and lies beyond the tail of the other points, or exceeds it a hundredfold. It must do so at three steps,
-    and reach 1 nat per token there. The rule fires if the best trial or most trials jump. A KL divergence that grows steadily is
-    normal: the policy learns.
+    The logged KL divergence between the policy and its reference, against its own running median. (TRL logs it as `kl`, and
+    only if `beta` is above 0.) A jump exceeds the running median tenfold and lies beyond the tail of the other points, or
+    exceeds it a hundredfold. It must do so at three steps, and reach 1 nat per token there. A policy that jumps at once has no
+    earlier level to compare with, and in TRL's KL divergence, weighted by the policy's own ratios (`use_bias_correction_kl`),
+    jumps are small. So a trial counts as well if, in the second half of its training, its KL divergence exceeds 1 nat per token
+    and its reward lies below its first value, both beyond noise. The rule fires if the best trial or most trials jump. A KL
+    divergence that grows while the reward rises is normal: the policy learns.
 
     ## Why it matters
     A policy that jumps has left the region in which its samples and its ratios mean anything. Words that the reference finds nearly
@@ -59,11 +63,11 @@ class PolicyJumps(Rule):
     completions around the jump.
 
     ## How sure
-    The test is that of `stability-spikes`: an exponential tail fitted to
-    most of the points, corrected for the number of trials. A curve that jumps at very many steps has no such tail; its jumps are
-    not tested, and confidence is 0.7. The factor of ten is our choice; healthy recorded trainings stay below
-    it or within the tail. On trainings of tiny models from ten seeds (`benchmarks/quality/finetuning.py`), it fired in 10 of 10
-    studies with too high rates and many steps on each batch, and in 1 of 90 others.
+    The test of jumps is that of `stability-spikes`: an exponential tail fitted to most of the points, corrected for the number
+    of trials. A curve that jumps at very many steps has no such tail; its jumps are not tested, and confidence is 0.7. The test
+    of a distant policy compares its late KL divergence with 1 nat and its late reward with its first one; the larger p-value
+    counts. The factor of ten and the nat are our choice. The rule was measured on trainings of tiny models with too high rates
+    and many steps on each batch, by hand-written GRPO and by TRL's trainer with `beta` of 0.001.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"
@@ -81,7 +85,7 @@ class PolicyJumps(Rule):
     factor: Factor = 10.0
     """Minimum ratio of a jump to the running median. Our choice."""
     far: Factor = 1.0
-    """Minimum KL divergence of a jump, nats per token. Our choice: near the reference, even large ratios are harmless."""
+    """Minimum KL divergence of a policy that jumped, nats per token. Our choice: near the reference, large ratios are harmless."""
     wild: Factor = 100.0
     """Ratio of a jump that counts even if the curve jumps so often that none is an outlier. Our choice."""
     false_alarms: Share = 0.05
@@ -91,8 +95,11 @@ class PolicyJumps(Rule):
         """Yield at most one finding."""
         judged = policy.logged(study, "policy_kl")
         jumps = [j for entry in judged if (j := self._jumps(entry, len(judged))) is not None]
+        departed = departures(study, judged, self.far, self.false_alarms / len(judged))
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
             yield self._finding(study, jumps, len(judged))
+        elif departed and (departed[0].trial == judged[0].trial or 2 * len(departed) > len(judged)):
+            yield self._departed(study, departed, len(judged))
 
     def _jumps(self, entry: policy.Logged, trials: int) -> _Jumps | None:
         positive = entry.curve.values > 0
@@ -136,6 +143,42 @@ class PolicyJumps(Rule):
                         ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
                         ("largest ratio to the running median", limited(Number(worst.ratio), Number(self.factor))),
                         ("p-value", "not tested" if p is None else limited(Probability(p), limit)),
+                    )
+                ),
+            ),
+            changes=changes,
+        )
+
+    def _departed(self, study: Study, found: Sequence[Departure], judged: int) -> Finding:
+        first, limit = found[0], self.false_alarms / judged
+        changes, action = _slower(study)
+        return self.finding(
+            say(
+                "{trial} trains {kl} nats per token away from its reference, and its mean reward falls from {before} to "
+                "{after}. This holds for {n} of {of}.",
+                trial=Name(first.trial.name),
+                kl=Number(first.kl, 2),
+                before=Number(first.before),
+                after=Number(first.after),
+                n=len(found),
+                of=Count(judged, "trial"),
+            ),
+            action=action,
+            severity="warning",
+            confidence=_CONFIDENCE * (1 - first.p),
+            trials=[d.trial for d in found],
+            evidence=(
+                CurveEvidence(
+                    metrics=(study.signals["policy_kl"], study.signals["policy_reward"]),
+                    caption="The policy is far from its reference and earns less than at its start.",
+                    trials=tuple(d.trial.id for d in found[:5]),
+                    marks=tuple(Mark(trial=d.trial.id, step=d.step, label="far away") for d in found[:5]),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("KL divergence in the second half", limited(Number(first.kl), Number(self.far))),
+                        ("mean reward in the second half", limited(Number(first.after), Number(first.before))),
+                        ("p-value", limited(Probability(first.p), limit)),
                     )
                 ),
             ),

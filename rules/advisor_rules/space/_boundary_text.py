@@ -12,7 +12,8 @@ from advisor.model.study import Study
 from advisor.stats import boundaries
 
 MIN_CROWD = 3
-"""Minimum number of best trials whose count shows where good trials lie; one or two may lie there by chance."""
+"""Minimum number of best trials that must lie in a region to show that good trials cluster there; one or two may lie there by
+chance."""
 
 
 def message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:

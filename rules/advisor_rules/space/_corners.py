@@ -32,11 +32,12 @@ class Corner:
     score: float
     """Log-likelihood ratio of the corner; see `likelihood_ratio`."""
     p: float
-    """p-value of the score, corrected for all pairs, sides and thresholds."""
+    """p-value of the score, corrected for the number of pairs of hyperparameters, sides and thresholds that were tried."""
 
 
 def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
-    """Return the log-likelihood ratio of a region with its own failure rate; 0 if its rate equals that of the rest."""
+    """Return the log-likelihood ratio of two models of failures: a separate failure rate in the region, and one rate everywhere; 0
+    if the observed rates are equal."""
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
 

@@ -66,7 +66,8 @@ def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limi
 
 
 def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: Side) -> float | None:
-    """Return the value to which the opposite end of a range moves if one end is extended to `new`; None if it stays."""
+    """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end does not
+    move."""
     low, high = new
     if len(study.searched) == 1 and promising.model_of(study) is None:
         return _end_of_poor_results(study, tried, name, side)

@@ -27,7 +27,8 @@ JOINT = 0.15
 rest.
 """
 FORBIDDEN = 0.8
-"""Minimum share of failures in a corner at which the next study leaves it out; below it, the rule only gives advice. Our choice."""
+"""Minimum share of failed trials in a corner of the space at which the next study excludes this corner; if fewer failed, the rule
+only gives advice. Our choice."""
 BEST = 5
 """Number of best settings that no region may contain; more if `BEST_SHARE` of all settings are more. Our choice."""
 BEST_SHARE = 0.02

@@ -22,11 +22,11 @@ _MIN_POINTS = 5
 _MATERIAL = 0.2
 """Minimum share of the other groups' points that must lie beyond the end of a group's range."""
 _NEARLY_ALL = 0.8
-"""Minimum share of a group's results at one level at which the group counts as not trained."""
+"""Minimum share of nearly equal results at which a group of trials counts as not trained."""
 _MIN_STUCK = 4
-"""Minimum number of results at one level at which a group may count as not trained."""
+"""Minimum number of nearly equal results at which a group may count as not trained."""
 _EQUAL = 0.05
-"""Maximum range of results that count as one level, in standard deviations of the other groups' results."""
+"""Maximum range of results that count as equal, in standard deviations of the other groups' results."""
 
 
 class PartlyTriedGroup(NamedTuple):
@@ -43,7 +43,7 @@ class PartlyTriedGroup(NamedTuple):
     span: float
     """Length of the group's own range, in positions."""
     probability: float
-    """Probability, from the group's own points, that its best value lies at that end of its range."""
+    """Probability that the group's best value lies at that end of its range, computed from the group's points only."""
     p: float
     """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
@@ -58,7 +58,7 @@ def partly_tried_groups(
     level: float,
     comparable: bool = True,
 ) -> list[PartlyTriedGroup]:
-    """Return the groups that were tried in too small a part of an axis, most significant first.
+    """Return the groups that were tried in too small a part of an axis, smallest p-value first.
 
     groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. Two conditions
     must hold. First, none of a group's points is among the outermost points; this test is exact for any sampling that is the same
@@ -87,7 +87,7 @@ def partly_tried_groups(
             u, low = numeric[axis], end.side == "low"
             probability = own[axis].low if low else own[axis].high
             lost = comparable and (u[best] < end.at if low else u[best] > end.at)
-            # At most one of two ends can reach `certainty`; if neither does, both count.
+            # At most one of the two ends of a range can reach `certainty`; if neither does, both ends are used.
             p = end.p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
@@ -163,7 +163,7 @@ def groups_cut_short(
 
 
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """Return the permutation p-value of the finding that one group's good points lie further to this side than the other's.
+    """Return the permutation p-value for one group's good points lying further to this side than the other group's good points.
 
     Points are ranked within their own group, so a difference between the groups' overall levels has no effect.
     """
@@ -230,7 +230,7 @@ class StuckGroup(NamedTuple):
 
 
 def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
-    """Return the groups with nearly all results at one bad level, most significant first. Arguments as for `small_groups`."""
+    """Return the groups of which nearly all results are equally bad, smallest p-value first. Arguments as for `small_groups`."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
     found = []
@@ -246,7 +246,7 @@ def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[S
             continue
         every = np.concatenate([own, rest])
         close = int(np.sum((every >= low) & (every <= high)))
-        # The window is placed at the group's own results, so each result could have been its start.
+        # The window was placed to fit the group's results, and could have started at any of them.
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
             found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))

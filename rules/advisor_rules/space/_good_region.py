@@ -170,7 +170,8 @@ def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
 
 
 def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
-    """Return the part of the axis, (low, high) in 0..1, that is worth searching: the region and its margins.
+    """Return the interval (low, high), in 0..1, of the axis that is worth searching: the region of good settings with a margin at
+    each end.
 
     positions, failed: (n,). An end of the axis stays if good points lie in the outer fifth of the axis, if less than a tenth of the
     axis would be cut off, or if most points beyond the region failed.
@@ -192,7 +193,8 @@ def range_with_optimum(
 
 
 def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
-    """Return the part to keep; if one of the best two points lies at its end, it extends to halfway to the next point beyond."""
+    """Return the part of the range to keep. If one of the best two points lies at an end of this part, the part extends halfway to
+    the next point."""
     (low, high), best = kept, positions[np.argsort(costs, kind="stable")[:2]]
     below, above = positions[positions < low], positions[positions > high]
     if len(below) and best.min() <= low:

@@ -27,7 +27,7 @@ MAX_POINTS = 80
 MIN_POINTS = 8
 DRAWS = 399
 BETTER = 0.8
-"""Share of the best values; the worse ones count as equal, so a few huge values have no effect."""
+"""Share of values that are compared, best first; all worse values count as equal, so that a few huge values have no effect."""
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
 """Inverse squared length scales of an axis: from several range widths to a hundredth of one."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)

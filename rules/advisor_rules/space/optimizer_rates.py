@@ -24,8 +24,8 @@ class OptimizerRates(Rule):
 
     ## Why it matters
     The same learning rate or momentum has different effects with different optimizers: a good rate for SGD is about a hundred times
-    a good rate for Adam. A common range suits one of them. The other one loses for that reason, or wastes its trials where it
-    cannot train.
+    a good rate for Adam. A common range suits only one optimizer. The other one loses for that reason, or wastes its trials where
+    it cannot train.
 
     ## What to do
     Run one study for each optimizer, each with its own hyperparameters and ranges and equally many trials. Then compare their best

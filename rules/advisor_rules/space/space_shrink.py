@@ -77,13 +77,13 @@ class SpaceShrink(Rule):
     )
 
     best: Share = 0.1
-    """Minimum share of the trials that count as good; at least four trials count."""
+    """Minimum share of the trials that count as good; at least four trials always do."""
     little: Share = 0.2
     """Maximum distance of a good trial from the best, as a share of the distance from the best to the 90 % quantile."""
     little_of_training: Share = 0.05
     """Maximum distance of a good trial from the best, as a share of the best trial's improvement in training, if known."""
     left: Share = 0.67
-    """Maximum length of the part to keep, with its margins, as a share of the range."""
+    """Maximum share of a range that is kept, including margins."""
     missed: Share = 0.2
     """Probability that further good trials lie beyond the margin at one end, if good trials are spread evenly over their part."""
     levels: Count = 5
@@ -243,7 +243,7 @@ def _tightened(
 def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
 
-    Choices with the most levels are left out until there are at most half as many levels as settings.
+    Choices with the most values are left out until the remaining values number at most half of the settings.
     """
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])

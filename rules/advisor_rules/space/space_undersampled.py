@@ -198,7 +198,8 @@ def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -
 
 
 def _lead(costs: FloatArray, share: float) -> float:
-    """Return the lead of the best trial over the one at this share of the ranking; failed trials do not count."""
+    """Return the difference between the best trial's result and the result at this share of the ranking; failed trials are left
+    out."""
     ordered = np.sort(costs)  # NaN costs come last
     fine = int(np.isfinite(ordered).sum())
     with np.errstate(over="ignore"):

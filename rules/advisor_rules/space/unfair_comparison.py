@@ -71,7 +71,7 @@ class UnfairComparison(Rule):
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of distinct values at which a whole number counts as compared instead of tuned."""
     edge: Share = 0.1
-    """Share of a value's own range of another hyperparameter that counts as its end."""
+    """Share of another hyperparameter's range, for the trials with one value, that counts as the end of that range."""
     certainty: Share = 0.9
     """Minimum probability that a value's best result lies at that end, or that the winner also leads with fewer trials."""
     false_alarms: Share = 0.05
@@ -135,7 +135,7 @@ class UnfairComparison(Rule):
         at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(comparison.groups) - size
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
-        # For every value: as many trials per range width over the shared range as over its own range.
+        # For every value: as many trials per unit of range width in the shared range as in the value's own range.
         trials = math.ceil(len(comparison.values) * size / max(end.span, 0.25))
         tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
         why = say(tried, who=who, axis=Name(axis), at=Number(at))
@@ -237,7 +237,7 @@ class UnfairComparison(Rule):
 
     def _outnumbered(self, comparison: _compared_values.Compared, few: _fairness.SmallGroup) -> Finding:
         who, winner = comparison.label(few.group), comparison.label(few.best)
-        # As many trials as so far are enough if every value gets the same number.
+        # If every value gets the same number of trials, no more trials are needed than so far.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
         own = CountOf(few.few, "successful setting")
         counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)

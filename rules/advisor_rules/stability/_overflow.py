@@ -27,7 +27,7 @@ class Overflow:
     in_vain: int
     """Number of skipped steps in the second half of training at which the scaled gradient was far below the largest float16."""
     first: int
-    """Completed step after the first such skip in the second half."""
+    """First completed step after the first such skip in the second half of training."""
     scale: float
     """Loss scale at the end of training."""
     gradient: float

@@ -19,7 +19,8 @@ from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
 
 NEAR_LOWEST = 2.0
-"""Maximum ratio of the best learning rate to the lowest one at which it counts as being at the low end. Our choice."""
+"""Maximum ratio of the best learning rate to the lowest learning rate at which the best one counts as being at the low end. Our
+choice."""
 EDGE = 0.1
 """Share of the range of the learning rate that counts as its low end; the same as in `space-boundary`."""
 

@@ -44,12 +44,12 @@ class StabilityEarly(Rule):
     are thousands of steps apart. Tune nothing else before training is stable.
 
     ## What to do
-    Find the shortest sufficient warmup with a separate short study. In it, the learning rate rises from zero to ten times the
-    lowest unstable rate, over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
-    the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort. If
-    results improve down to the lowest tenth of the rates (a rank test), search lower rates first, because the best rate is not
-    known yet and may lie far from the unstable ones. This search ends between the best rate and the lowest unstable one. After a
-    single setting, sweep lower rates first for the same reason.
+    Find the shortest sufficient warmup with a separate short study. During this warmup, which takes between 10 steps and a tenth of
+    the training, the learning rate rises from zero to ten times the lowest unstable rate; it stays there for twice as long.
+    `warmup-shortest` evaluates the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning
+    rate only as a last resort. If results improve down to the lowest tenth of the rates (a rank test), search lower rates first,
+    because the best rate is not known yet and may lie far from the unstable ones. This search ends between the best rate and the
+    lowest unstable one. After a single setting, sweep lower rates first for the same reason.
 
     The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm. It is also
     a note if results improve up to the highest rate (a rank test) and no unstable trial lies above it.

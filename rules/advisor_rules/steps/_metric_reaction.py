@@ -14,7 +14,7 @@ from advisor.model.study import Study
 from advisor.stats.trend import chance_of_at_least
 
 _MIN_IMPROVEMENT = 1e-4
-"""Minimum relative improvement of a metric that counts; it is the usual default of such schedulers."""
+"""Minimum relative change of a metric that counts as an improvement; the usual default of schedulers that watch a metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
     patience = max(sorted(set(waits)), key=waits.count)
     chances = np.array([np.mean(since == patience) for since in counts])
     hits = waits.count(patience)
-    # The first fall determines the patience, so only the others test it.
+    # The patience is estimated from the first fall, so only later falls can test it.
     p = chance_of_at_least(hits - 1, np.sort(chances)[::-1][1:])
     return Reaction(metric, patience, hits, len(waits), p) if patience >= 1 else None
 

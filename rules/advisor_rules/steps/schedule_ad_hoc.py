@@ -49,7 +49,7 @@ class ScheduleAdHoc(Rule):
     reach: Share = 0.5
     """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
     agree: Share = 0.8
-    """Minimum share of the falls after the same number of evaluations without an improvement. Our choice."""
+    """Minimum share of learning-rate falls that follow the same number of evaluations without improvement. Our choice."""
     false_alarms: Share = 0.05
     """Probability, per study, of a finding if schedules are fixed."""
 

@@ -169,7 +169,8 @@ class StepPosition(Rule):
         )
 
     def _overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return whether most of these trials overfit: they end worse beyond noise, and training does not get worse with them."""
+        """Return whether most of these trials overfit: the metric ends worse beyond noise, while the training metric does not get
+        worse."""
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
         overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
         return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
@@ -267,4 +268,4 @@ _ADVICE = {
     "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
-"""Actions for late best steps if the number of steps stays, by the reason why it stays."""
+"""Advice for best steps late in training if the number of steps must not change, by the reason why it must not."""

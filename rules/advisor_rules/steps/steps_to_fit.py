@@ -28,8 +28,8 @@ class StepsToFit(Rule):
     ## What it looks at
     The trials of a study that looks for the first `max_train_steps` (`advisor init --find-steps N`), and how well each fits its
     training data. The fit is the median of the last 5 evaluations on the training data or, without evaluations, of the last 5
-    losses of batches. It is perfect if it has come within 1 % of the initial distance from a perfect score. The fastest trial
-    counts.
+    losses of batches. It is perfect if it has come within 1 % of the initial distance from a perfect score. Only the fastest trial
+    is compared.
 
     ## Why it matters
     With too few steps, no setting can show its quality; with far too many, each trial costs several times as much as needed. The

@@ -5,10 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from transformers import PretrainedConfig
+
 from advisor.model import parameter_kinds
 from advisor.model.space import counts_training
+from advisor.model.usual_rates import starts_from_pretrained
 from advisor_logging.limits import MAX_VALUE_CHARS
-from advisor_transformers.arguments import TRL_HYPERPARAMETERS, adapter_hyperparameters
+from advisor_transformers.arguments import TRL_HYPERPARAMETERS, adapter_hyperparameters, hyperparameters
 
 
 def adapted(**settings: Any) -> SimpleNamespace:
@@ -81,6 +84,16 @@ def test_no_argument_of_trl_counts_as_the_length_the_batch_size_or_adams_epsilon
         assert not counts_training(name)
         assert not parameter_kinds.is_batch_size(name)
         assert name != "epsilon"
+
+
+def test_the_pretrained_model_is_logged() -> None:
+    """It tells that a training is a fine-tuning."""
+    arguments = SimpleNamespace(max_steps=10, to_dict=lambda: {"learning_rate": 0.1})
+    loaded = SimpleNamespace(config=PretrainedConfig(name_or_path="gpt2"))
+    assert hyperparameters(arguments, loaded)["_name_or_path"] == "gpt2"
+    assert starts_from_pretrained(hyperparameters(arguments, loaded))
+    fresh = SimpleNamespace(config=PretrainedConfig())
+    assert hyperparameters(arguments, fresh) == {"learning_rate": 0.1}
 
 
 def test_models_without_a_lora_adapter_have_none() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 PROMPTS, WORDS, END, MAX_LENGTH = 48, 12, 0, 8
+MAX_RATIO = 3.0
+"""Importance ratio of a completion above which TRL leaves it out of the loss by default."""
 Logs = dict[str, list[tuple[int, float]]]
 """Points (step, value) of each metric."""
 
@@ -46,10 +48,18 @@ class Grpo:
     """Standard deviation of noise in the reward."""
     rambles: float = 0.0
     """Chance that a text of the supervised training continues after its answer."""
+    engine_bits: int | None = None
+    """Precision of the weights of an inference engine that samples: 32, 16 (bfloat16), or less for rounded multiples of their
+    largest absolute value. None: the trainer samples, and nothing is logged about a mismatch."""
+    engine_temperature: float = 1.0
+    sync_every: int = 1
+    """Number of batches of completions after which the engine copies the trainer's weights."""
+    corrects: bool = True
+    """Multiply the loss by importance ratios, as TRL does by default; other trainers log a mismatch without correcting it."""
 
 
 class Model(nn.Module):
-    """A language model that sees the prompt, the previous word and its position. A prompt is one token of its own."""
+    """A language model that sees the prompt, the previous word and its position. Each prompt is a single, distinct token."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -121,6 +131,57 @@ def sample(model: Model, prompts: Tensor, settings: Grpo) -> Rollout:
     return Rollout(prompts, text, ended - (text == END).int() == 0, ended[:, -1] == 0)
 
 
+class Engine:
+    """An inference engine beside the trainer, whose policy need not be the trainer's."""
+
+    def __init__(self, settings: Grpo) -> None:
+        self._settings = settings
+        self._batches = 0
+
+    def sample(self, model: Model, prompts: Tensor) -> Rollout:
+        """Copy the weights of the trainer's model if it is time, and sample."""
+        if self._settings.engine_bits is None:
+            return sample(model, prompts, self._settings)
+        if self._batches % self._settings.sync_every == 0:
+            self._model = _rounded(model, self._settings.engine_bits)
+        self._batches += 1
+        return sample(self._model, prompts, replace(self._settings, temperature=self._settings.engine_temperature))
+
+    @torch.no_grad()
+    def mismatch(self, model: Model, rollout: Rollout) -> tuple[Tensor, dict[str, float]]:
+        """Return the factor of each completion's loss, (n, 1), and TRL's metrics of the mismatch."""
+        if self._settings.engine_bits is None:
+            return torch.ones(len(rollout.words), 1), {}
+        own = _log_policy(model, rollout, self._settings.temperature)
+        sampled = _log_policy(self._model, rollout, self._settings.engine_temperature)
+        chosen = rollout.words[..., None]
+        differences = (own - sampled).gather(2, chosen)[..., 0] * rollout.mask
+        ratios = differences.sum(1, keepdim=True).exp()
+        ratios = torch.where(ratios > MAX_RATIO, 0.0, ratios)
+        metrics = {
+            "train/sampling/sampling_logp_difference/mean": (differences.abs().sum() / rollout.mask.sum()).item(),
+            "train/sampling/importance_sampling_ratio/mean": ratios.mean().item(),
+        }
+        return ratios if self._settings.corrects else torch.ones_like(ratios), metrics
+
+
+def _rounded(model: Model, bits: int) -> Model:
+    copy = deepcopy(model)
+    if bits == 16:
+        return copy.bfloat16()
+    if bits < 16:
+        with torch.no_grad():
+            for weights in copy.parameters():
+                unit = weights.abs().max() / (2 ** (bits - 1) - 1)
+                weights.copy_((weights / unit).round() * unit)
+    return copy
+
+
+def _log_policy(model: Model, rollout: Rollout, temperature: float) -> Tensor:
+    """Return the log probabilities of all words at each place, (n, length, words)."""
+    return (model.logits(rollout.prompts, rollout.words).float() / temperature).log_softmax(2)
+
+
 def rewards(rollout: Rollout, settings: Grpo) -> Tensor:
     """Return the reward of each completion: 1 if it is the right answer and an end mark, plus what `settings` add."""
     texts = nn.functional.pad(rollout.words * rollout.mask, (0, 3), value=END)[:, :3]
@@ -138,16 +199,16 @@ def train(settings: Grpo, seed: int, base: int = 0) -> Logs:
     reference = supervised(settings.low, settings.high, settings.rambles, settings.max_completion_length, base)
     torch.manual_seed(1000 * base + seed)
     model, logs = deepcopy(reference), defaultdict(list)
-    optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate)
+    optimizer, engine = torch.optim.Adam(model.parameters(), settings.learning_rate), Engine(settings)
     for step in range(1, settings.max_steps + 1):
-        rollout = sample(
-            model, torch.randperm(PROMPTS)[: settings.prompts].repeat_interleave(settings.num_generations), settings
-        )
+        prompts = torch.randperm(PROMPTS)[: settings.prompts].repeat_interleave(settings.num_generations)
+        rollout = engine.sample(model, prompts)
+        factors, mismatch = engine.mismatch(model, rollout)
         reward = rewards(rollout, settings)
         groups = reward.view(-1, settings.num_generations)
         deviation = groups.std(1, keepdim=True)
         advantage = ((groups - groups.mean(1, keepdim=True)) / (deviation + 1e-4)).flatten()
-        values = learn(model, reference, optimizer, rollout, advantage, settings)
+        values = mismatch | learn(model, reference, optimizer, rollout, advantage, factors, settings)
         values |= {
             "train/reward": reward.mean().item(),
             "train/reward_std": reward.std().item(),
@@ -168,13 +229,14 @@ def learn(
     optimizer: torch.optim.Optimizer,
     rollout: Rollout,
     advantage: Tensor,
+    factors: Tensor,
     settings: Grpo,
 ) -> dict[str, float]:
-    """Make the optimizer steps for one batch and return TRL's metrics of the last one."""
+    """Make the optimizer steps for one batch and return TRL's metrics of the last one. factors: of the losses, (n, 1)."""
     mask, count = rollout.mask.float(), rollout.mask.sum()
 
     def of_words(of: Model) -> tuple[Tensor, Tensor]:
-        logs = (of.logits(rollout.prompts, rollout.words) / settings.temperature).log_softmax(2)
+        logs = _log_policy(of, rollout, settings.temperature)
         return logs.gather(2, rollout.words[..., None])[..., 0], -(logs.exp() * logs).sum(2)
 
     with torch.no_grad():
@@ -186,7 +248,9 @@ def learn(
         ratio, gain = (chosen - old).exp(), advantage[:, None]
         clipped = ratio.clamp(1 - settings.epsilon, 1 + settings.epsilon)
         kl = (expected - chosen).exp() - (expected - chosen) - 1
-        loss = -torch.min(ratio * gain, clipped * gain) + settings.beta * kl - settings.entropy_coef * entropy
+        loss = -torch.min(ratio * gain, clipped * gain) * factors - settings.entropy_coef * entropy
+        if settings.beta:  # of a policy far away, kl is infinite
+            loss = loss + settings.beta * kl
         optimizer.zero_grad()
         ((loss * mask).sum() / count).backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)

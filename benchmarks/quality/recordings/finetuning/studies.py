@@ -5,19 +5,21 @@ Each study can be trained from several seeds: `finetuning.py` measures the rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from worlds.world import Store
 
 from advisor.model.spec import Direction
+from advisor.tracking.runs import Experiment
 from recordings.finetuning import forgetting, grpo
 from recordings.finetuning.forgetting import FineTuning
 from recordings.finetuning.grpo import Grpo, Logs
 
 TRIALS = 3
-POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated")
+POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated", "rollout-mismatch")
 """Rules about training by rewards."""
 
 
@@ -28,7 +30,8 @@ class TunedStudy:
     name: str
     cause: str
     """Description of the cause that was switched on."""
-    settings: Grpo | FineTuning
+    settings: Any
+    """Settings of a training, with a `learning_rate`."""
     rates: tuple[float, float]
     """Lowest and highest learning rate."""
     objective: str
@@ -40,16 +43,26 @@ class TunedStudy:
     accept: tuple[str, ...] = ()
     """Rules that may fire as well, because the cause has several effects."""
 
-    def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
-        """Train the trials and return the hyperparameters and the logged points of each."""
+    def variants(self, seed: int) -> list[Any]:
+        """Return the settings of each trial."""
         random = np.random.default_rng([seed, *self.name.encode()])
         low, high = np.log(self.rates)
-        result: list[tuple[Mapping[str, Any], Logs]] = []
-        for i in range(TRIALS):
-            rate = float(np.exp(low + (high - low) * (i + random.random()) / TRIALS))
-            settings = replace(self.settings, learning_rate=float(f"{rate:.3g}"))
-            result.append((params(settings), train(settings, i, seed)))
-        return result
+        rates = [float(np.exp(low + (high - low) * (i + random.random()) / TRIALS)) for i in range(TRIALS)]
+        return [replace(self.settings, learning_rate=float(f"{rate:.3g}")) for rate in rates]
+
+    def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
+        """Train the trials and return the hyperparameters and the logged points of each."""
+        return [(params(s), train(s, i, seed)) for i, s in enumerate(self.variants(seed))]
+
+    def experiment(self, seed: int) -> Experiment:
+        """Train the trials and return what they logged."""
+        store = Store(self.name)
+        for hyperparameters, logs in self.trials(seed):
+            metrics = {
+                name: ([step for step, _ in curve], [value for _, value in curve]) for name, curve in logs.items()
+            }
+            store.log(hyperparameters, metrics)
+        return store.experiment()
 
 
 def train(settings: Grpo | FineTuning, seed: int, base: int) -> Logs:
@@ -115,6 +128,25 @@ def _by_rewards() -> list[TunedStudy]:
             "limit-short", "the limit is shorter than half of the right answers", replace(grpo, max_completion_length=2),
             "completions-truncated", rates=(3e-4, 8e-4), accept="groups-without-advantage entropy-collapse",
         ),
+        *_by_engine(study),
+    ]  # fmt: skip
+
+
+def _by_engine(study: Callable[..., TunedStudy]) -> list[TunedStudy]:
+    engine, any_effect = replace(Grpo(), engine_bits=16), "entropy-collapse policy-jumps"
+
+    def apart(name: str, cause: str, settings: Grpo) -> TunedStudy:
+        return study(f"engine-{name}", cause, settings, "rollout-mismatch", accept=any_effect)
+
+    return [
+        study("engine", "an engine samples in bfloat16", engine),
+        study("engine-int6", "an engine samples with weights of 6 bits", replace(engine, engine_bits=6)),
+        study("engine-behind", "the engine gets new weights every 4 batches", replace(engine, sync_every=4)),
+        apart("int3", "an engine samples with weights of 3 bits", replace(engine, engine_bits=3)),
+        apart("int3-uncorrected", "the same without importance ratios", replace(engine, engine_bits=3, corrects=False)),
+        apart("forgotten", "the engine never gets new weights", replace(engine, sync_every=10**6)),
+        apart("forgotten-uncorrected", "the same without importance ratios", replace(engine, sync_every=10**6, corrects=False)),
+        apart("cold", "the engine samples at a temperature of 0.5", replace(engine, engine_temperature=0.5)),
     ]  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def learn(
     rollout: dict[str, Any],
     params: dict[str, float],
 ) -> dict[str, float]:
-    """Make one update from a part of a rollout and return its losses."""
+    """Make one optimizer step on a subset of a rollout's samples and return the losses."""
     some = torch.randint(len(rollout["states"]), (256,))
     choice = torch.distributions.Categorical(logits=policy(rollout["states"][some]))
     gain, clip = rollout["gains"][some], params["clip_range"]

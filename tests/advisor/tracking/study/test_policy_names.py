@@ -5,8 +5,9 @@ from advisor.tracking.study.policy_names import find_policy_signals, is_diagnost
 
 TRL = (
     "train/reward train/reward_std train/entropy train/kl train/frac_reward_zero_std train/completions/clipped_ratio "
-    "train/clip_ratio/region_mean"
+    "train/clip_ratio/region_mean train/sampling/sampling_logp_difference/mean train/sampling/importance_sampling_ratio/mean"
 ).split()
+SLIME = ["rollout/raw_reward", "train/train_rollout_logprob_abs_diff"]
 VERL = "critic/score/mean critic/rewards/mean actor/entropy actor/kl_loss response_length/clip_ratio".split()
 
 
@@ -15,7 +16,8 @@ def test_the_metrics_of_trl_are_found_with_and_without_their_prefix() -> None:
     assert found["groups_without_advantage"] == "train/frac_reward_zero_std"
     assert found["completions_truncated"] == "train/completions/clipped_ratio"
     assert found["policy_kl"] == "train/kl"
-    assert len(found) == 6
+    assert found["rollout_mismatch"] == "train/sampling/sampling_logp_difference/mean"
+    assert len(found) == 7
     assert find_policy_signals(["reward", "entropy"]) == {"policy_reward": "reward", "policy_entropy": "entropy"}
 
 
@@ -24,6 +26,10 @@ def test_the_metrics_of_verl_are_found() -> None:
     assert found["policy_reward"] == "critic/score/mean"
     assert found["policy_entropy"] == "actor/entropy"
     assert "groups_without_advantage" not in found
+
+
+def test_the_metrics_of_slime_are_found() -> None:
+    assert find_policy_signals(SLIME) == {"policy_reward": SLIME[0], "rollout_mismatch": SLIME[1]}
 
 
 def test_without_a_reward_an_entropy_is_that_of_another_training() -> None:

@@ -49,6 +49,25 @@ def test_quiet_if_few_are_cut_off_late(start: float, end: float) -> None:
     assert verdict(RULE, study(start, end)).status == "quiet"
 
 
+def of_trials(*shares: float) -> Study:
+    """Trials with these constant shares of truncated completions, best trial first."""
+    rng = np.random.default_rng(0)
+    rewards = [learning(rng, end=0.8 - 0.1 * i) for i in range(len(shares))]
+    curves = [rng.binomial(256, np.full(POINTS, share)) / 256 for share in shares]
+    return policy_study(rewards, completions__clipped_ratio=curves)
+
+
+def test_a_best_trial_at_the_limit_does_not_hide_most_trials_beyond_it() -> None:
+    made = of_trials(0.2, 0.35, 0.4)
+    (finding,) = verdict(RULE, made).findings
+    assert list(finding.trials) == [t.id for t in made.ranked()[1:]]
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.35, 0.4), (0.2, 0.2, 0.4), (0.2,)])
+def test_quiet_if_the_best_trial_is_below_the_limit_or_few_are_beyond(shares: tuple[float, ...]) -> None:
+    assert verdict(RULE, of_trials(*shares)).status == "quiet"
+
+
 def test_cannot_tell_without_the_share() -> None:
     result = verdict(RULE, policy_study([learning(np.random.default_rng(0))] * 2))
     assert result.status == "not-assessed"

@@ -71,6 +71,32 @@ def test_quiet(jumps: int, factor: float, level: float) -> None:
     assert verdict(RULE, study(jumps, factor, level=level)).status == "quiet"
 
 
+def departed(end: float, level: float = 2.0, seed: int = 0) -> Study:
+    """A policy that is far from its reference from its second step on. end: last reward; it starts at 0.5."""
+    rng = np.random.default_rng(seed)
+    curves = [level * np.exp(0.2 * rng.normal(size=POINTS)) for _ in range(3)]
+    return policy_study([learning(rng, 0.5, end) for _ in curves], kl=curves)
+
+
+def test_a_policy_that_jumped_at_once_shows_by_a_lower_reward() -> None:
+    made = departed(0.1)
+    (finding,) = verdict(RULE, made).findings
+    assert "trains 2.1 nats per token away from its reference" in finding.message
+    assert len(finding.trials) == 3
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+
+
+@pytest.mark.parametrize(("end", "level"), [(0.8, 2.0), (0.1, 0.5)], ids=["the reward rises", "near the reference"])
+def test_quiet_if_a_policy_is_far_and_better_or_worse_and_near(end: float, level: float) -> None:
+    assert verdict(RULE, departed(end, level)).status == "quiet"
+
+
+def test_keeps_its_promise_far_away_at_the_same_reward() -> None:
+    fired = [verdict(RULE, departed(0.5, seed=seed)).status == "fired" for seed in studies(100)]
+    assert kept(sum(fired), len(fired))
+
+
 def test_quiet_if_only_a_poor_trial_jumps() -> None:
     rng = np.random.default_rng(2)
     curves = [growing(rng) for _ in range(3)]

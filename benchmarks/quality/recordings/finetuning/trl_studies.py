@@ -1,0 +1,98 @@
+"""The studies that TRL's trainers train: the same causes as in `studies`, with real logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from datasets import disable_progress_bars
+from transformers.utils.logging import disable_progress_bar
+
+from recordings.finetuning import trl_grpo, trl_sft
+from recordings.finetuning.grpo import Logs
+from recordings.finetuning.studies import POLICY, TunedStudy
+from recordings.finetuning.trl_grpo import TrlGrpo
+from recordings.finetuning.trl_sft import TrlDpo, TrlSft
+
+_TRAIN = {TrlGrpo: trl_grpo.train, TrlSft: trl_sft.train_sft, TrlDpo: trl_sft.train_dpo}
+
+
+@dataclass(frozen=True)
+class TrlStudy(TunedStudy):
+    """A study whose trials are trained by TRL."""
+
+    def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
+        return [_TRAIN[type(s)](s, i, seed) for i, s in enumerate(self.variants(seed))]
+
+
+def studies() -> list[TunedStudy]:
+    """Return all studies. The first call turns off the progress bars of Transformers and of its data sets."""
+    disable_progress_bars()
+    disable_progress_bar()
+    return [*_by_rewards(), *_by_examples()]
+
+
+def _by_rewards() -> list[TunedStudy]:
+    grpo, usual = TrlGrpo(), (5e-4, 3e-3)
+
+    def study(
+        name: str, cause: str, settings: TrlGrpo, fires: str = "", rates: tuple[float, float] = usual, accept: str = ""
+    ) -> TrlStudy:
+        wanted, allowed = tuple(fires.split()), tuple(accept.split())
+        quiet = tuple(rule for rule in POLICY if rule not in (*wanted, *allowed))
+        return TrlStudy(f"trl-grpo-{name}", cause, settings, rates, "eval_reward", "maximize", wanted, quiet, allowed)
+
+    return [
+        study("healthy", "nothing was switched on", grpo),
+        study("small-groups", "groups of four completions", replace(grpo, num_generations=4)),
+        study("penalty", "a KL penalty", replace(grpo, beta=0.04)),
+        study("rambling-start", "many completions are cut off at first, and the policy learns to stop", replace(grpo, rambles=0.6)),
+        study(
+            "prompts-hard", "nearly no completion is right at first, and groups are small",
+            replace(grpo, low=0.002, high=0.02, num_generations=4), "groups-without-advantage",
+        ),
+        study(
+            "prompts-easy", "nearly every completion is right at first", replace(grpo, low=0.96, high=0.998, num_generations=4),
+            "groups-without-advantage",
+        ),
+        study(
+            "rate-high", "a learning rate so high that the policy settles on its first answers", grpo, "entropy-collapse",
+            (0.02, 0.05), "policy-jumps groups-without-advantage",
+        ),
+        study(
+            "no-brake", "a high learning rate and many optimizer steps on each batch",
+            replace(grpo, num_iterations=6, max_steps=132), "policy-jumps", (0.02, 0.08),
+            "entropy-collapse groups-without-advantage",
+        ),
+        study(
+            "length-pays", "the reward pays for each word", replace(grpo, per_word=0.2, max_completion_length=8),
+            "completions-truncated", usual, "policy-jumps",
+        ),
+        study(
+            "limit-short", "the limit is shorter than half of the right answers", replace(grpo, max_completion_length=2),
+            "completions-truncated", (2e-4, 6e-4), "groups-without-advantage entropy-collapse",
+        ),
+    ]  # fmt: skip
+
+
+def _by_examples() -> list[TunedStudy]:
+    tuning = TrlSft()
+
+    def study(name: str, cause: str, settings: TrlSft, *, forgets: bool) -> TrlStudy:
+        rules = ("forgetting",)
+        return TrlStudy(
+            f"trl-sft-{name}", cause, settings, (1e-3, 5e-3), "eval_new_loss", "minimize",
+            rules if forgets else (), () if forgets else rules,
+        )  # fmt: skip
+
+    preferences = "preferences for right answers; nothing was switched on"
+    return [
+        study("new-order", "training only on texts in which other words follow each other", tuning, forgets=True),
+        study("replay", "the same with half of the texts in the old order", replace(tuning, replay=0.5), forgets=False),
+        study("old-order", "texts in which the usual words follow more often", replace(tuning, new_order=False), forgets=False),
+        TrlStudy(
+            "trl-dpo-healthy", preferences, TrlDpo(), (4e-4, 4e-3), "eval_rewards/accuracies", "maximize",
+            quiet=(*POLICY, "forgetting"),
+        ),
+    ]  # fmt: skip

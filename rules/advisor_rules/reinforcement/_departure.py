@@ -1,0 +1,53 @@
+"""Finds policies that are far from their reference and earn less than at their start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+from advisor.stats.blocks import Level, level
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A trial whose policy left its reference for a lower reward."""
+
+    trial: Trial
+    step: int
+    """First step at which the KL divergence exceeds the limit."""
+    kl: float
+    """Mean KL divergence over the second half of the training."""
+    before: float
+    """First mean reward."""
+    after: float
+    """Mean reward over the second half of the training."""
+    p: float
+    """Larger p-value of two tests: the late divergence exceeds the limit, and the late reward lies below the first."""
+
+
+def departures(study: Study, divergences: Sequence[Logged], far: float, alpha: float) -> list[Departure]:
+    """Return the trials whose policy departed beyond noise, in the given order."""
+    found = (_departure(study, entry, far) for entry in divergences)
+    return [d for d in found if d is not None and d.p <= alpha]
+
+
+def _departure(study: Study, entry: Logged, far: float) -> Departure | None:
+    reward = study.curve(entry.trial, "policy_reward").finite.values
+    beyond = np.flatnonzero(entry.curve.values > far)
+    if len(reward) < MIN_POINTS or not len(beyond):
+        return None
+    kl, late = level(entry.curve.values[entry.part(0.5, 1.0)]), level(reward[len(reward) // 2 :])
+    first = Level(float(reward[0]), _noise(reward), len(reward) - 3.0)
+    step = int(entry.curve.steps[beyond[0]])
+    return Departure(entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_above_level(late)))
+
+
+def _noise(reward: FloatArray) -> float:
+    """Return the standard deviation from point to point. Unlike a robust one, it stays above 0 if the reward ends constant."""
+    return math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)
