@@ -5,6 +5,7 @@ The headline of the report, its list of things to do and the file name of the st
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ from advisor.model.change import (
     SetSchedule,
     only_saves,
 )
-from advisor.model.space import counts_training, is_learning_rate
+from advisor.model.space import as_number, counts_training, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, setting, trimmed
 from advisor.planning.base import AFTER_FIX
@@ -106,9 +107,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
         case AddParameter():
             return _range(change.name, before, after)
         case FixParameter():
-            new = after.parameters.get(change.parameter)
-            value = change.value if new is None or new.value is None else new.value
-            return "Fix", clean(change.parameter), f"at {setting(value)}"
+            return _fixed(change, before, after)
         case SetField():
             return _field(change, before, after)
         case SetSchedule():
@@ -123,6 +122,19 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
         case Forbid():
             return "Narrow", "the space", f"without a region of {listed(map(clean, change.region.where))} that fails"
     return None
+
+
+def _fixed(change: FixParameter, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
+    name, old, new = change.parameter, before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+    value = change.value if new is None or new.value is None else new.value
+    numbers = (math.nan if old is None or old.searched else as_number(old.value), as_number(value))
+    if numbers[0] == numbers[1] or not all(map(math.isfinite, numbers)) or counts_training(name):
+        return "Fix", clean(name), f"at {setting(value)}"
+    return (
+        "Raise" if numbers[1] > numbers[0] else "Lower",
+        clean(name),
+        f"{trimmed(numbers[0])} to {trimmed(numbers[1])}",
+    )
 
 
 def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:

@@ -115,6 +115,8 @@ _BOUNDED_WORDS = _SHARE_WORDS | {"auc", "auroc", "f1", "dice", "iou"}
 def headroom(study: Study) -> float:
     """Return by how much the best result can still improve: its distance from a perfect score; infinite if that is unknown."""
     best, words = study.ranked()[:1], set(words_of(study.spec.objective.metric))
+    if best and study.minimize and study.kind == "language-model" and "loss" in words:
+        return max(float(study.costs[best[0].index]), 0.0)  # a cross-entropy, which is at least 0
     bounded = words & (_ERROR_WORDS - _NO_SHARE_WORDS if study.minimize else _BOUNDED_WORDS)
     if not best or not bounded:
         return math.inf

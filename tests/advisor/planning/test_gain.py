@@ -98,3 +98,11 @@ def test_a_search_after_a_fix_by_hand_has_no_known_gain() -> None:
     made = study([0.5 + 0.02 * i for i in range(24)])
     assert gain.of(made, made.spec) is not None
     assert gain.of(made, made.spec.model_copy(update={"goal": manual_goal("Shuffle the data.")})) is None
+
+
+def test_no_cross_entropy_below_zero_is_promised() -> None:
+    steep = study([0.02, *np.geomspace(0.5, 3.0, 11)])
+    stated, capped = (gain.of(replace(steep, kind=kind), steep.spec) for kind in ("supervised", "language-model"))
+    assert stated is not None
+    assert capped is not None
+    assert stated.size > capped.size == 0.02

@@ -95,3 +95,9 @@ def test_a_hyperparameter_that_counts_the_length_says_it_alone() -> None:
     for change in changes:
         after = change.apply(after)
     assert goal_of(changes, before, after) == "Fix num_iterations at 1,840"
+
+
+def test_another_value_of_a_fixed_hyperparameter_is_a_raise() -> None:
+    before = BEFORE.with_parameter("max_completion_length", Parameter(role="fixed", value=6))
+    change = FixParameter(parameter="max_completion_length", value=12, why="w")
+    assert goal_of([change], before, change.apply(before)) == "Raise max_completion_length: 6 to 12"
