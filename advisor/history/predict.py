@@ -198,7 +198,8 @@ def _is_perfect(study: Study) -> bool:
 def _estimate_longer(case: _Case) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws new settings, of which the best may be worse than the present best; this expected loss is also subtracted.
+    The next study draws new settings, and even the best of them may be worse than the present best. The expected loss from this is
+    subtracted as well.
     If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
     """
     study, finding, new_spec = case.study, case.finding, case.after

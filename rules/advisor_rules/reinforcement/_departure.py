@@ -49,5 +49,5 @@ def _departure(study: Study, entry: Logged, far: float) -> Departure | None:
 
 
 def _noise(reward: FloatArray) -> float:
-    """Return the standard deviation from point to point. Unlike a robust one, it stays above 0 if the reward ends constant."""
+    """Return the standard deviation from point to point. Unlike a robust estimate, it stays above 0 if the reward ends constant."""
     return math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)

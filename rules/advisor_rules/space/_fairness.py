@@ -230,7 +230,7 @@ class StuckGroup(NamedTuple):
 
 
 def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
-    """Return the groups of which nearly all results are equally bad, smallest p-value first. Arguments as for `small_groups`."""
+    """Return the groups in which nearly all results are equally bad, smallest p-value first. Arguments as for `small_groups`."""
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
     found = []

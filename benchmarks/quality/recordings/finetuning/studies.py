@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from worlds.world import Store
@@ -42,6 +42,15 @@ class TunedStudy:
     """Rules that must not fire."""
     accept: tuple[str, ...] = ()
     """Rules that may fire as well, because the cause has several effects."""
+
+    @classmethod
+    def of_policy(
+        cls, name: str, cause: str, settings: Any, rates: tuple[float, float], fires: str = "", accept: str = ""
+    ) -> Self:
+        """Return a study of a policy. fires, accept: rule ids, separated by blanks; other rules about policies must not fire."""
+        wanted, allowed = tuple(fires.split()), tuple(accept.split())
+        quiet = tuple(rule for rule in POLICY if rule not in (*wanted, *allowed))
+        return cls(name, cause, settings, rates, "eval_reward", "maximize", wanted, quiet, allowed)
 
     def variants(self, seed: int) -> list[Any]:
         """Return the settings of each trial."""
@@ -89,9 +98,7 @@ def _by_rewards() -> list[TunedStudy]:
     def study(
         name: str, cause: str, settings: Grpo, fires: str = "", rates: tuple[float, float] = usual, accept: str = ""
     ) -> TunedStudy:
-        wanted, allowed = tuple(fires.split()), tuple(accept.split())
-        quiet = tuple(rule for rule in POLICY if rule not in (*wanted, *allowed))
-        return TunedStudy(f"grpo-{name}", cause, settings, rates, "eval_reward", "maximize", wanted, quiet, allowed)
+        return TunedStudy.of_policy(f"grpo-{name}", cause, settings, rates, fires, accept)
 
     return [
         study("healthy", "nothing was switched on", grpo),

@@ -39,9 +39,7 @@ def _by_rewards() -> list[TunedStudy]:
     def study(
         name: str, cause: str, settings: TrlGrpo, fires: str = "", rates: tuple[float, float] = usual, accept: str = ""
     ) -> TrlStudy:
-        wanted, allowed = tuple(fires.split()), tuple(accept.split())
-        quiet = tuple(rule for rule in POLICY if rule not in (*wanted, *allowed))
-        return TrlStudy(f"trl-grpo-{name}", cause, settings, rates, "eval_reward", "maximize", wanted, quiet, allowed)
+        return TrlStudy.of_policy(f"trl-grpo-{name}", cause, settings, rates, fires, accept)
 
     return [
         study("healthy", "nothing was switched on", grpo),
