@@ -56,9 +56,9 @@ class RolloutMismatch(Rule):
     weights, and other temperatures, the reward of trainings beyond the limit was lower than with a matching engine in 15 of 15
     without importance ratios (by 0.03 to 0.48) and in 12 of 16 with them. The other four sampled at a higher temperature, which
     explores more. Below 0.05 nats, 1 of 51 lost more than 0.03. On ten seeds that the limit was not chosen on
-    (`benchmarks/quality/finetuning.py --seeds 10 20`), the rule fired in 43 of 50 studies with a mismatch, and in none of 30 whose
-    engine rounds to 16 or 6 bits or gets new weights every 4 batches. It missed 6 of 10 studies with weights of 3 bits and no
-    importance ratios, whose difference falls to the limit. The p-values come from t-tests over means of five blocks.
+    (`benchmarks/quality/finetuning.py`), the rule fired in 42 of 50 studies with a mismatch, and in none of 30 whose engine rounds
+    to 16 or 6 bits or gets new weights every 4 batches. It missed 7 of 10 studies with weights of 3 bits and no importance ratios,
+    whose difference falls to the limit. The p-values come from t-tests over means of five blocks.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
