@@ -63,6 +63,8 @@ class Card:
     thresholds: tuple[tuple[str, str], ...]
     deferred: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
+    overruled: bool
+    """True if another finding explains this one and the next study has other values than this one advises."""
     head: str | None
     """`ident` of the finding that explains this one. This card is placed under that finding's card. None for a cause."""
 
@@ -90,6 +92,7 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
     key, label = confidence(finding.confidence)
     rule = report.rule_by_id.get(finding.rule)
     action = str(finding.action).rstrip(".")
+    deferred, merged = report.reason_deferred(finding), merged_changes(report, finding)
     return Card(
         ident=ident,
         finding=finding,
@@ -99,13 +102,14 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
         figures=tuple(_evidence_figures(report, finding)),
         rows=evidence_rows(finding),
         diff=diff_changes(report.spec, finding.changes),
-        merged=merged_changes(report, finding),
+        merged=merged,
         to_do=thing_to_do(report, finding),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
         thresholds=tuple((k, _threshold_text(v)) for k, v in rule.thresholds.items()) if rule else (),
-        deferred=report.reason_deferred(finding),
+        deferred=deferred,
+        overruled=is_overruled(report, finding),
         head=head,
     )
 
@@ -127,6 +131,12 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     rows = _merged_rows(report, finding)
     merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
     return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)
+
+
+def is_overruled(report: ReportData, finding: Finding) -> bool:
+    """Return whether another finding explains this one and the next study has other values than this one advises."""
+    followed = finding.explained_by is not None and report.reason_deferred(finding) is None
+    return followed and bool(_merged_rows(report, finding))
 
 
 def thing_to_do(report: ReportData, finding: Finding) -> Message:

@@ -153,7 +153,8 @@ def _between_trials(report: ReportData) -> Message:
         )
     if spread is None:
         return say(
-            "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)
+            "It leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",
+            lead=number(lead, 2),
         )
     repeats = say(
         "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
