@@ -13,9 +13,9 @@ from advisor.model.study import Study, Trial
 MIN_INTERVALS = 8
 """Minimum number of intervals between evaluations; the first and the last interval are not counted."""
 _MAX_P_SKIPPED = 0.001
-"""Maximum p-value at which significantly more than half of the events are missing."""
+"""Maximum p-value of the test that more than half of the events are missing."""
 _MIN_GRID = 10.0
-"""Minimum interval whose whole multiples count as skipped events. Multiples of shorter intervals occur by chance."""
+"""Minimum interval for which whole multiples count as skipped events. Multiples of shorter intervals occur by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Intervals:
     off: float
     """Share of the intervals that differ from all whole multiples of the usual interval by more than the tolerance."""
     one_way: bool
-    """True if the intervals only grow or only shrink, which shows that they were planned."""
+    """True if the intervals only grow or only shrink, so they were planned."""
     unequal: float = 0.0
     """Share of the intervals that differ from the usual interval itself."""
     events: int = 0
-    """Number of intervals, if some are multiples of the usual interval; else 0."""
+    """Number of intervals; 0 if none is a multiple of the usual interval."""
     planned: int = 0
-    """Number of these intervals if no event had been skipped."""
+    """Number of intervals that there would be if no event had been skipped."""
 
 
 @dataclass(frozen=True, slots=True)
