@@ -130,7 +130,9 @@ class CurveBestIsRegularisedByAccident(Rule):
             ),
             changes=(
                 *changes,
-                Advise(text=f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."),
+                Advise(
+                    text=f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."
+                ),
             ),
         )
 

@@ -171,7 +171,9 @@ def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.on_one_plateau(study, flat_endings):
         level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
-        return say("{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level)
+        return say(
+            "{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level
+        )
     if math.isnan(lead):
         return bound
     noise = curve_tails.noise_bound(study, flat_endings)

@@ -99,8 +99,8 @@ class CurveStepVariance(Rule):
     def _several(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best of a trial by "
-            "{noise} (standard deviation). If all settings were trained again, {best} would stay the best with a probability of
-            {keeps}.",
+            "{noise} (standard deviation). If all settings were trained again, {best} would stay the best with a probability of "
+            "{keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),
             noise=Number(ranking.spread, 2),
