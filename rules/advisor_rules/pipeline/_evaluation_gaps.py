@@ -74,7 +74,7 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
     events, planned = (sum(getattr(t.steps, count) for t in judged_trials) for count in ("events", "planned"))
     if not _more_than_half(planned - events, planned):
         return judged_trials
-    # One trial alone may have lost half of its evaluations by chance; all trials together cannot.
+    # A single trial may have lost half of its evaluations by chance, but hardly all trials together.
     return [
         replace(t, steps=_unskipped(t.steps), seconds=None if t.seconds is None else _unskipped(t.seconds))
         for t in judged_trials
@@ -114,5 +114,5 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
 
 
 def _more_than_half(missing: int, planned: int) -> bool:
-    """Return True if significantly more than half of the planned events are missing, so events were not planned on this grid."""
+    """Return True if significantly more than half of the events on this grid are missing, so the events were not planned on it."""
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_P_SKIPPED
