@@ -91,7 +91,7 @@ class BatchThroughput(Rule):
         if growth.never >= 1 - alpha and growth.chosen in (0, last):
             cause, action = _bottleneck(study, speeds)
             what = say(
-                "Twice the batch size nowhere gives nearly twice the throughput; the largest factor is {most}. {cause}",
+                "No doubling of the batch size nearly doubles the throughput; the largest factor is {most}. {cause}",
                 most=Number(growth.max_factor),
                 cause=cause,
             )
