@@ -184,10 +184,11 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
     """Return the cards to act on now, one for each action: the card of `first`, the headline's finding, then the next study's.
 
     Advice that no study can follow comes last, unless it is about a fault of the pipeline, which spoils every study.
-    Deferred findings are left out. So are findings whose changes another finding of their group makes: the first finding whose
-    changes are unaltered in the next study stays, else the cause.
+    Deferred findings and findings without a change are left out. So are findings whose changes another finding of their group
+    makes: the first finding whose changes are unaltered in the next study stays, else the cause.
     """
-    now = list({str(c.finding.action): c for c in reversed(made) if c.deferred is None}.values())[::-1]
+    to_do = [c for c in made if c.deferred is None and c.finding.changes]
+    now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
     names = {c.ident: {row.name for row in c.diff} for c in now}
     kept: dict[str, list[str]] = {}
     for card in sorted(now, key=lambda c: bool(c.merged)):
