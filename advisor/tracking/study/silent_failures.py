@@ -222,12 +222,11 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) 
 
 
 def _lost(loss: FloatArray) -> tuple[float, float] | None:
-    """Return (lowest level, level at the end) of a training loss that lost most of its fall beyond noise; None if it did not."""
+    """Return (lowest level, level at the end) of a training loss that lost most of its fall; None if it did not."""
     tail = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
-    lowest, end = float(_running_median(loss, _MIN_FLAT).min()), float(np.median(tail))
-    noise = float(np.median(np.abs(np.diff(tail))))
-    lost = end >= lowest + _LOST * (loss[0] - lowest) and end - lowest > _BEYOND_NOISE * noise
-    return (lowest, end) if lost else None
+    lowest = float(_running_median(loss, _MIN_FLAT).min())
+    # The lowest point of the tail, because batch losses are noisy.
+    return (lowest, float(np.median(tail))) if tail.min() >= lowest + _LOST * (loss[0] - lowest) else None
 
 
 def _cost_before(costs: Costs, curve: Curve, metric: str, loss: Curve) -> float:
