@@ -129,8 +129,8 @@ def certainty(report: ReportData) -> Message:
     best = math.nan if report.best is None else report.best.value
     lucky = best < low if report.minimize else best > high
     again = say(
-        "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and {high} (80 % "
-        "interval).",
+        "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
+        "{high} (80 % interval).",
         metric=Name(report.spec.objective.metric),
         be="probably be worse: between" if lucky else "lie between",
         low=Objective(low),
