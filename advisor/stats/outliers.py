@@ -108,8 +108,7 @@ def regions(
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
-        order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
-        order = order[np.isfinite(u[order])]
+        order = _ascending(u)
         if len(np.unique(u[order])) < 2:
             continue
         max_distances = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
@@ -119,6 +118,12 @@ def regions(
             scored.append((float(score[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
     return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
+
+
+def _ascending(positions: FloatArray) -> IntArray:
+    """Return the indices of the finite positions (n,) in ascending order."""
+    order = np.argsort(np.where(np.isnan(positions), -np.inf, positions), kind="stable")
+    return order[np.isfinite(positions[order])]
 
 
 def _best_cut(
