@@ -17,18 +17,6 @@ def falling(n, noise, kind="normal"):
     return 1 + 2 * np.exp(-5 * np.linspace(0, 1, n)) + noise * NOISES[kind](n)
 
 
-def test_the_tail_of_exponential_values_is_exact():
-    samples = RNG.exponential(size=(400, 200))
-    assert 5 <= sum(jumps.upper_tail(values).p(values.max()) <= 0.05 for values in samples) <= 35
-
-
-def test_the_limit_is_where_the_p_value_is_the_chance():
-    tail = jumps.upper_tail(RNG.normal(size=300))
-    assert tail.p(tail.limit(0.05)) == pytest.approx(0.05)
-    assert jumps.upper_tail(np.ones(50)) is None
-    assert jumps.upper_tail(np.empty(0)) is None
-
-
 def significant(results):
     """Return how many of the jumps or rises are significant and material."""
     return sum(r is not None and r.p <= 0.05 and r.share >= 0.1 for r in results)
