@@ -7,7 +7,7 @@ one trial with its repeats, all trials of a configuration, or a whole study.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -206,15 +206,20 @@ def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: floa
     return Variance(sd=max(comparison.sd), sure=comparison.chance_above(complexity), note=note)
 
 
+def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
+    """Return the standard deviation of the gain between validation sets of this size, from (study, trials) of both sides.
+
+    Raises MissingData if it cannot be computed.
+    """
+    errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
+    return math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
+
+
 def _data_variance(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, complexity: float) -> Variance:
     try:
-        errors = [
-            float(np.sqrt(np.mean(validation.standard_errors(side.study, s.trials) ** 2)))
-            for side, s in zip(sides, best, strict=True)
-        ]
+        sd = validation_sd([(side.study, s.trials) for side, s in zip(sides, best, strict=True)])
     except MissingData as missing:
         return Variance(sd=None, sure=None, note=str(missing))
-    sd = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
     probability = float(special.ndtr((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
     return Variance(sd=sd, sure=probability, note=f"{sizes} validation examples")
