@@ -17,10 +17,8 @@ from scipy.ndimage import median_filter
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import wandering
 from advisor.stats.curve import HUGE
-from advisor.stats.tails import MIN_CHANGES, level_tail
+from advisor.stats.tails import MIN_CHANGES, MIN_POINTS, level_tail
 
-MIN_POINTS = 20
-"""Minimum number of points to estimate the usual changes of a series."""
 _TENFOLD = 10.0
 _MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
@@ -324,11 +322,3 @@ def residuals(values: FloatArray, width: int = 9) -> FloatArray:
     neighbours = np.ones(width, dtype=np.bool_)
     neighbours[width // 2] = False
     return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)
-
-
-def diverged_at(values: FloatArray) -> int | None:
-    """Return the index from which a curve (n,) is non-finite to its end; None if it ends finite or is empty."""
-    if not len(values) or math.isfinite(values[-1]):
-        return None
-    finite = np.flatnonzero(np.isfinite(values))
-    return int(finite[-1]) + 1 if len(finite) else 0

@@ -14,6 +14,8 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 
+MIN_POINTS = 20
+"""Minimum number of points to estimate the usual changes of a series."""
 MIN_CHANGES = 80
 """Minimum number of independent changes to fit the tail from their upper quartile."""
 

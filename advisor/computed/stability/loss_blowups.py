@@ -15,7 +15,7 @@ from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.reading import Kind
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats import jumps
+from advisor.stats import jumps, tails
 
 MIN_EARLY = 3
 """Minimum number of points early in training to detect a rise."""
@@ -152,7 +152,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     divergence = _late_divergence(study, trial)
     if divergence is not None:
         return divergence
-    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.MIN_POINTS and _should_fall(study, n)]
+    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= tails.MIN_POINTS and _should_fall(study, n)]
     if not judged_curves:
         return None
     metric, curve = judged_curves[0]

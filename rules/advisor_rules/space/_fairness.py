@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 from advisor.stats import best_of, boundaries
-from advisor.stats.outliers import Side
 from advisor_rules.space._compared_values import varied
 
 DOUBT = 0.1

@@ -14,9 +14,9 @@ from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Sha
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Side
+from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import IntArray, counts_training, is_learning_rate, range_scale, words_of
+from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
 from advisor.stats import boundaries
 from advisor_rules.space import _boundary_text, _extension, _rows

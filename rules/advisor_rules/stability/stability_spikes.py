@@ -17,7 +17,7 @@ from advisor.model.message import Item, Message, Name, Number, Percent, Probabil
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import trimmed
-from advisor.stats import jumps, spikes
+from advisor.stats import spikes, tails
 
 
 class StabilitySpikes(Rule):
@@ -74,7 +74,7 @@ class StabilitySpikes(Rule):
             (t, instability.without_small_batches(t, instability.late_norm(study, t)))
             for t in trials_in_reach.trials[: self.trials]
         ]
-        curves = [(t, c) for t, c in curves if len(c) >= jumps.MIN_POINTS]
+        curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
         if not curves:
             what = instability.norm_missing(study, trials_in_reach.trials)
             raise MissingData(
@@ -86,7 +86,7 @@ class StabilitySpikes(Rule):
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
         trials_with_outliers = [s.trial for s in spiky]
         norms, harmless = clipping.unclipped_norms(study), self._is_harmless(study, trials_with_outliers)
-        action = _simple_clip(norms) if harmless and len(norms) >= jumps.MIN_POINTS else instability.clip_action(norms)
+        action = _simple_clip(norms) if harmless and len(norms) >= tails.MIN_POINTS else instability.clip_action(norms)
         yield self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "

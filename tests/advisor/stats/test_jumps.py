@@ -105,14 +105,6 @@ def test_a_noisy_unstable_start_is_seen_against_the_quiet_rest():
 
 
 @pytest.mark.parametrize(
-    ("values", "index"),
-    [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)],
-)
-def test_divergence(values, index):
-    assert jumps.diverged_at(np.array(values, dtype=float)) == index
-
-
-@pytest.mark.parametrize(
     "values", [np.ones(50), np.zeros(50), np.tile([1e308, -1e308], 25), np.tile([1e-308, 1e308], 25)]
 )
 def test_odd_series_raise_nothing(values):
