@@ -89,6 +89,14 @@ def test_pre_training_tries_the_predicted_rate_first():
     )
 
 
+def test_pre_training_says_whether_the_law_was_right():
+    (prediction,) = first_study(wish("pretrain", tokens=2_480_000_000))[1].predictions
+    assert (prediction.rule, prediction.expects.value) == ("step-law", 0.00232)
+    elsewhere = {"learning_rate": Parameter(low=1e-4, high=1e-3, scale="log")}
+    assert first_study(wish("pretrain", parameters=elsewhere))[1].predictions == ()
+    assert first_study(wish("sft"))[1].predictions == ()
+
+
 def test_pre_training_takes_twenty_tokens_per_parameter_unless_told():
     _, spec = first_study(wish("pretrain"))
     assert spec.max_train_steps == 18_921
