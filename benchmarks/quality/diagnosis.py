@@ -3,6 +3,7 @@
     python benchmarks/quality/diagnosis.py                                     every rule that has cases, high-confidence labels
     python benchmarks/quality/diagnosis.py --rules curve-overfitting --misses  one rule, with its message for each wrong answer
     python benchmarks/quality/diagnosis.py --part dev                          without the third of the cases that is held out
+    python benchmarks/quality/diagnosis.py --peers                             the rules beside other tools on the same curves
     python benchmarks/quality/diagnosis.py --sources recordings                only our own recorded studies; takes a minute
     python benchmarks/quality/diagnosis.py --write                             also write `measured.csv` for the pages
 
@@ -28,10 +29,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache, partial
 from itertools import groupby
 
+import peers
 from cases import REAL, SOURCES, Case, load_cases
 from rich.console import Console
 from rich.progress import Progress
@@ -56,6 +58,7 @@ class Answer:
     broken: bool = False
     trials: int = 0
     """Number of trials of the study."""
+    peers: peers.Answers = field(default_factory=dict)
 
     @property
     def wrong(self) -> bool:
@@ -108,12 +111,17 @@ def _subject_name(subject: str | list[str]) -> str:
     return subject if isinstance(subject, str) else " × ".join(sorted(subject))
 
 
-def ask(view: Sequence[Case]) -> list[Answer]:
+def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
     """Answer the cases of one view, whose study is read and judged only once."""
     study = view[0].study()
     wanted = {name for case in view for name in (case.rule, *case.raw["accept"])}
     verdicts = judge(study, [r for r in _rules() if r.rule_id() in wanted])
-    return [replace(answer(case, verdicts), trials=len(study.trials)) for case in view]
+    answers = [replace(answer(case, verdicts), trials=len(study.trials)) for case in view]
+    if not with_peers:
+        return answers
+    questions = {case.rule for case in view} & set(peers.QUESTIONS)
+    by_rule = peers.ask(study, questions) if questions else {}
+    return [replace(a, peers=by_rule.get(a.case.rule, {})) for a in answers]
 
 
 @lru_cache(maxsize=1)
@@ -127,13 +135,15 @@ def views(cases: Iterable[Case]) -> list[list[Case]]:
     return [list(same) for _, same in groupby(ordered, key=lambda c: c.view)]
 
 
-def ask_all(cases: Iterable[Case], *, processes: int, on_view: Callable[[int], None]) -> list[Answer]:
+def ask_all(
+    cases: Iterable[Case], *, processes: int, with_peers: bool = False, on_view: Callable[[int], None]
+) -> list[Answer]:
     """Answer all cases, in this process if `processes` is 1; call `on_view` with the number of cases of each step."""
     answers: list[Answer] = []
-    groups = views(cases)
+    groups, ask_group = views(cases), partial(ask, with_peers=with_peers)
     with ProcessPoolExecutor(processes) if processes > 1 else nullcontext() as pool:
         chunk = max(1, min(8, len(groups) // (4 * processes)))
-        for group in pool.map(ask, groups, chunksize=chunk) if pool else map(ask, groups):
+        for group in pool.map(ask_group, groups, chunksize=chunk) if pool else map(ask_group, groups):
             on_view(len(group))
             answers += group
     return answers
@@ -235,6 +245,47 @@ def _share(share: float, total: float, digits: int) -> str:
     return "" if math.isnan(share) else f"{share:.{digits}f} ({total:.0f})"
 
 
+def peer_table(answers: Sequence[Answer]) -> str:
+    """Return a table of our recall and false alarms beside each peer's, on the same cases.
+
+    A peer judges one run at a time. Of the ways in `peers.WAYS` to combine alarms, the way that scores best on the same cases is
+    shown, which favours the peer.
+    """
+    rows = [["question", "cases", "rules: recall / false alarms", *(f"{name}" for name in peers.NAMES)]]
+    compared = [a for a in answers if a.peers]
+    means: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in peers.NAMES}
+    for rule in sorted({a.case.rule for a in compared}):
+        mine = [a for a in compared if a.case.rule == rule]
+        ours = scores(mine)[rule]
+        rows.append([f"`{rule}`", str(len(mine)), f"{ours.recall:.2f} / {ours.false_alarm_rate:.3f}"])
+        for name in peers.NAMES:
+            best = _best_score([a for a in mine if name in a.peers], name)
+            rows[-1].append("" if best is None else f"{best.recall:.2f} / {best.false_alarm_rate:.3f}")
+            if best is not None:
+                means[name].append((best.recall, best.false_alarm_rate, ours.recall, ours.false_alarm_rate))
+    rows.append(["mean over the questions it answers", "", ""])
+    rows.append(["the rules' mean over these questions", "", ""])
+    for name in peers.NAMES:
+        recall, alarms, our_recall, our_alarms = (_mean(m[i] for m in means[name]) for i in range(4))
+        rows[-2].append(f"{recall:.2f} / {alarms:.3f}" if means[name] else "")
+        rows[-1].append(f"{our_recall:.2f} / {our_alarms:.3f}" if means[name] else "")
+    return markdown(rows)
+
+
+def _best_score(answers: Sequence[Answer], peer: str) -> Score | None:
+    """Return the peer's best score over all ways to combine its alarms."""
+    ways = sorted({way for a in answers for way in a.peers[peer]})
+    options = []
+    for way in ways:
+        (score,) = _scores([(a.case, a.peers[peer][way], False, "") for a in answers]).values()
+        options.append(score)
+    return max(options, key=lambda s: (_number(s.recall) - _number(s.false_alarm_rate), -s.false_alarms), default=None)
+
+
+def _number(share: float) -> float:
+    return 0.0 if math.isnan(share) else share
+
+
 def misses(answers: Iterable[Answer]) -> str:
     """List the wrong answers, one a line."""
     return "\n".join(
@@ -254,6 +305,7 @@ def chosen_cases(options: argparse.Namespace) -> list[Case]:
         if c.rule in known
         and c.confidence in options.confidence
         and (not options.rules or c.rule in options.rules)
+        and (not options.peers or c.rule in peers.QUESTIONS)
         and (options.part == "all" or c.held_out == (options.part == "held-out"))
     ]
 
@@ -268,6 +320,9 @@ def main() -> None:
     )
     parser.add_argument("--misses", action="store_true", help="list every wrong answer with the rule's message")
     parser.add_argument(
+        "--peers", action="store_true", help=f"compare with {', '.join(peers.NAMES)} on the questions that they answer"
+    )
+    parser.add_argument(
         "--write", action="store_true", help="write measured.csv beside the rules, which the rules' pages quote"
     )
     parser.add_argument("--processes", type=int, default=2, help="default: 2")
@@ -276,7 +331,12 @@ def main() -> None:
         if not source.exists and source.name.startswith(tuple(options.sources)):
             hint = "; set ADVISOR_BENCHMARK to their folder" if source == REAL else ""
             print(f"no {source.name} at {source.folder}{hint}", file=sys.stderr)
-    if options.write and (options.rules or options.part != "all" or not all(s.exists for s in SOURCES)):
+    if options.peers:
+        for name in peers.missing_peers():
+            print(f"{name} is not installed: pip install {name}", file=sys.stderr)
+    if options.write and (
+        options.rules or options.peers or options.part != "all" or not all(s.exists for s in SOURCES)
+    ):
         raise SystemExit("--write needs all rules, all parts and all sources")
     cases = chosen_cases(options)
     if not cases:
@@ -284,8 +344,10 @@ def main() -> None:
     started = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("labelled cases", total=len(cases))
-        answers = ask_all(cases, processes=options.processes, on_view=lambda n: progress.advance(task, n))
-    print(table(answers))
+        answers = ask_all(
+            cases, processes=options.processes, with_peers=options.peers, on_view=lambda n: progress.advance(task, n)
+        )
+    print(peer_table(answers) if options.peers else table(answers))
     print(f"\n{len(cases)} cases ({options.part}), {time.perf_counter() - started:.0f} s")
     if options.write:
         write(measured_scores(answers))
