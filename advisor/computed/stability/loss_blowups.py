@@ -127,14 +127,12 @@ def _early_rise(study: Study, stable: Blowup, finite: Curve, end: float, lasting
     sign = _sign(study, stable.metric)
     step = int(finite.steps[rise.index])
     start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
-    went, opposite = ("rose", "falling") if sign > 0 else ("fell", "rising")
     event = say(
-        "{went} from {start} to {level} at {place} instead of {instead}",
-        went=went,
+        "{went} from {start} at its start to {level} at {place}",
+        went="rose" if sign > 0 else "fell",
         start=Number(start, 4),
         level=Number(level, 4),
         place=study.at(step),
-        instead=opposite,
     )
     share = rise.share if _is_material(study, stable.metric, rise.level - rise.start) else 0.0
     return replace(stable, p=rise.p, share=share, step=step, event=event, before=start, after=level, limit=limit)

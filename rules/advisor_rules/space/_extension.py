@@ -45,7 +45,7 @@ def move_end(
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
-    why = f"The best values lie at the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
+    why = f"Better trials lie towards the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
     inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
         return MovedRange(low, high, why)

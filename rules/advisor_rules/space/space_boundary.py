@@ -34,8 +34,8 @@ class SpaceBoundary(Rule):
     `space-boundary-infeasible`.
 
     ## Why it matters
-    A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
-    alone puts the best trial into the outer tenth of some range in two of three studies.
+    A better value may lie just outside the range. One good trial near an end is weak evidence: chance alone puts the best trial
+    into the outer tenth of a range in one of five studies of one hyperparameter, and in two of three studies of five.
 
     ## What to do
     Extend the range on that side to the expected turning point of the fitted response. On a linear scale, the extension is a

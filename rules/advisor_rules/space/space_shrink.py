@@ -39,8 +39,8 @@ class SpaceShrink(Rule):
     nearest of the others.
 
     ## Why it matters
-    Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
-    wasted.
+    Once the good region is known, further trials far from it are wasted: seven of eight trials if three ranges are twice as wide as
+    needed.
 
     ## What to do
     Search the part that contains the good trials, with equally many trials. If the best trials of the narrower range lie at one of
