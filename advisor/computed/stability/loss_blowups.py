@@ -113,14 +113,12 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         return stable
     step = int(finite.steps[rise.index])
     start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
-    went, opposite = ("rose", "falling") if sign > 0 else ("fell", "rising")
     event = say(
-        "{went} from {start} to {level} at {place} instead of {instead}",
-        went=went,
+        "{went} from {start} at its start to {level} at {place}",
+        went="rose" if sign > 0 else "fell",
         start=Number(start, 4),
         level=Number(level, 4),
         place=study.at(step),
-        instead=opposite,
     )
     share = rise.share if _is_material(study, metric, rise.level - rise.start) else 0.0
     return Blowup(trial, metric, stable.points, rise.p, share, step, event, start, level, limit, subject)
