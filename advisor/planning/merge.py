@@ -28,8 +28,9 @@ from typing import get_args
 from advisor.computed.space import importance
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RepeatTrial, SetField
-from advisor.model.finding import Finding, Goal, Side, Verdict, by_priority
+from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
+from advisor.model.space import Side
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import batch_rates, new_scores, rate_end

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import as_number, outwards
+from advisor.model.space import Side, as_number, outwards
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
-from advisor.stats.outliers import Side
 from advisor.stats.surface import compressed
 from advisor_rules.space import _regularisers
 

@@ -17,7 +17,7 @@ from advisor.model.message import Message, Name, Number, Percent, Probability, j
 from advisor.model.optimizers import optimizer_name, optimizer_of
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import jumps
+from advisor.stats import tails
 
 _RESCALING = ("adam", "adamw", "nadam", "rmsprop")
 """Optimizers whose steps do not change if all gradients are scaled by the same factor."""
@@ -74,7 +74,7 @@ class ClipAggressive(Rule):
         judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
         if not judged_trials:
             raise MissingData(
-                f"no good trial noted its clipping threshold and logged {jumps.MIN_POINTS} gradient norms; log the norm before "
+                f"no good trial noted its clipping threshold and logged {tails.MIN_POINTS} gradient norms; log the norm before "
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
                 "does both)",
                 needs="grad_norm",
