@@ -135,16 +135,16 @@ def _attention() -> list[RecordedStudy]:
     fires = must_fire("attention-logits")
     return [
         RecordedStudy(
-            "attention-logits-explode", "a transformer at a constant rate; the highest rates make its attention logits explode", text,
-            _WIDE_RATES, fires, trials=4,
+            "attention-logits-explode", "a transformer at a constant rate; at the highest rates, its attention logits explode",
+            text, _WIDE_RATES, fires, trials=4,
         ),
         RecordedStudy(
             "attention-logits-explode-and-rate-decays", "the same on a synthetic language, with cosine decay", walk, _WIDE_RATES,
             fires, trials=4,
         ),
         RecordedStudy(
-            "attention-normalised", "the same rates with normalised queries and keys", replace(text, attention="qk-norm"), _WIDE_RATES, (),
-            trials=4,
+            "attention-normalised", "the same rates with normalised queries and keys", replace(text, attention="qk-norm"),
+            _WIDE_RATES, (), trials=4,
         ),
         RecordedStudy(
             "attention-normalised-and-rate-decays", "the same on a synthetic language, with cosine decay",

@@ -42,7 +42,8 @@ class AttentionLogits(Rule):
     ## How sure
     Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits grow before
     large transformers diverge, and that QK-norm prevents it. Which logits are normal differs between models, so the rule has no
-    absolute limit: it compares trials of one study. The factor of ten and the tenth are our choice. Confidence is 0.9 times one minus the p-value.
+    absolute limit: it compares trials of one study. The factor of ten and the tenth are our choice. Confidence is 0.9 times one
+    minus the p-value.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"
@@ -119,6 +120,6 @@ def _action(study: Study, good: Sequence[Logits], grown: Sequence[Logits]) -> Me
         say("learning rates below {rate}", rate=Number(lowest)) if below else "the learning rates of the good trials"
     )
     return say(
-        "Keep to {rates}. If you need higher ones, normalise queries and keys (QK-norm); near the best rate, this can cost some loss.",
+        "Keep to {rates}. If you need higher ones, normalise queries and keys (QK-norm); near the best rate, this can cost loss.",
         rates=rates,
     )
