@@ -11,6 +11,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Message, Name, Number, Probability, joined, limited, say
+from advisor.model.space import rounded
 from advisor.model.study import Study
 from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import Logits
@@ -77,11 +78,11 @@ class AttentionLogits(Rule):
         action = _action(study, good, grown)
         return self.finding(
             say(
-                "The largest attention logit grows to {size} in {trial} and stays below {limit} in the good trials. {n} of {of} "
-                "have such logits, and all of them end worse.",
-                size=Number(worst.size, 2),
+                "The largest attention logit grows to {size} in {trial}, and to at most {normal} in the good trials. {n} of {of} "
+                "have such large logits and end worse.",
+                size=Number(rounded(worst.size), 2),
                 trial=Name(worst.trial.name),
-                limit=Number(largest * 1.1, 2),
+                normal=Number(largest, 2),
                 n=len(grown),
                 of=Count(len(judged), "trial"),
             ),
@@ -98,7 +99,7 @@ class AttentionLogits(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("late logits of these trials", joined(Number(e.size, 2) for e in grown[:5])),
+                        ("late logits of these trials", joined(Number(rounded(e.size), 2) for e in grown[:5])),
                         ("largest late logit of a good trial", Number(largest, 2)),
                         (
                             "smallest ratio",
@@ -115,11 +116,8 @@ class AttentionLogits(Rule):
 def _action(study: Study, good: Sequence[Logits], grown: Sequence[Logits]) -> Message:
     """Return the advice, with the lowest learning rate of the trials with grown logits if all good trials have lower ones."""
     lowest = min(instability.rate_of(study, e.trial) for e in grown)
-    below = max(instability.rate_of(study, e.trial) for e in good) < lowest
-    rates = (
-        say("learning rates below {rate}", rate=Number(lowest)) if below else "the learning rates of the good trials"
-    )
-    return say(
-        "Keep to {rates}. If you need higher ones, normalise queries and keys (QK-norm); near the best rate, this can cost loss.",
-        rates=rates,
-    )
+    if max(instability.rate_of(study, e.trial) for e in good) < lowest:
+        rates = say("Keep the learning rate below {rate}.", rate=Number(lowest))
+    else:
+        rates = say("Keep to the learning rates of the good trials.")
+    return say("{rates} Before you search higher ones, normalise queries and keys (QK-norm).", rates=rates)
