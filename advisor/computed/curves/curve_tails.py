@@ -32,7 +32,7 @@ MARGIN = 1.25
 MATERIAL = 0.01
 """Minimum forecast gain that justifies longer training, as a share of the gain over the run. Our choice."""
 BEST = 3
-"""Number of best trials whose curve ends are examined. The playbook asks for at least the best few."""
+"""Number of best trials whose curve ends are examined. The playbook asks to examine at least the best few trials."""
 REACH = 0.1
 """Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1

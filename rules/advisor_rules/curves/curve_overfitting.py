@@ -33,7 +33,8 @@ class CurveOverfitting(Rule):
 
     ## What it looks at
     The validation curve of every feasible trial. The rule tests if the level at its end (the median of the last tenth) lies above
-    the lowest level before. The lowest of many noisy levels is low by chance, so the p-value is multiplied by the number of levels.
+    the lowest level before. The lowest of many noisy levels is partly low by chance, so the p-value is multiplied by the number of
+    levels.
     The noise is estimated from the curve itself, over single points and over tenths of its length, so that drift is no rise. A
     training metric (the objective on training data, or a loss) must fall over the same steps, and none may rise, because a trial
     whose training gets worse too is unstable. The best trial of each scientific setting is tested first. If the objective is not a
@@ -44,13 +45,14 @@ class CurveOverfitting(Rule):
 
     ## Why it matters
     If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Scientific
-    settings compare fairly only when each is regularised well. If the regulariser is itself the scientific parameter and only its
+    settings can be compared fairly only if each is regularised well. If the regulariser is itself the scientific parameter and
+    only its
     low settings overfit, the rule is quiet, because this is expected.
 
     ## What to do
     Extend the range of one searched regulariser upwards. If none is searched, compare a few strengths of one, dropout or weight
-    decay, with none among them; change one at a time, so that the effect of each stays visible. Then look at the number of steps
-    again, because regularised training usually needs more. Prefer that to a smaller model.
+    decay, with none among them; change one at a time, so that the effect of each stays visible. Then check the number of steps
+    again, because regularised training usually needs more of them. Prefer that to a smaller model.
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is multiplied by 0.6 if no
@@ -84,7 +86,7 @@ class CurveOverfitting(Rule):
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the objective or, if it does not overfit, about the validation loss."""
+        """Yield at most one finding: about the objective or, if the objective shows no overfitting, about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
@@ -100,7 +102,7 @@ class CurveOverfitting(Rule):
             level = self.false_alarms / ((3 if overfits else 1) * len(curves))
             significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], level)
             significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], level)
-            # A trial that learned nothing has little to lose, so its rise is compared with the gain of the best trial.
+            # A trial that learned nothing has a small range of its own, so its rise is compared with the best trial's gain, too.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
             if significant and not only_low_settings(study, [h.trial for h in significant], trials):

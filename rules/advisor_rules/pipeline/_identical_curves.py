@@ -31,7 +31,7 @@ class Twins:
     """Hyperparameters that differ among these trials, sorted."""
     settings: int
     moves: int
-    """Number of value changes in the curve that changes most often."""
+    """Number of changes of value in the curve with the most changes."""
     p: float
     """p-value: probability that as many of the study's settings agree by chance; see `read_identical`."""
 
@@ -72,7 +72,7 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     """Return the settings with identical results: objective, losses and gradient norm.
 
     The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; with all logged
-    digits, the true probability is far lower. It uses the curve that changes most often, and is corrected for the number of ways to
+    digits, the true probability is far lower. It uses the curve with the most changes, and is corrected for the number of ways to
     choose as many settings.
     """
     curves, change_counts = {}, {}
@@ -135,6 +135,6 @@ def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
 
 
 def _expected_groups(same: int, settings: int, moves: int) -> float:
-    """Return the expected number of groups of `same` settings whose curves agree by chance in all changes; at most 1."""
+    """Return the expected number of groups of `same` settings whose curves agree by chance at every change; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

@@ -20,7 +20,7 @@ _ADVICE = (
     "add a KL penalty."
 )
 _CONFIDENCE = 0.85
-"""Confidence apart from noise: the collapse is measured; which remedy works depends on the task."""
+"""Confidence before noise is considered: the collapse is measured, but which remedy works depends on the task."""
 
 
 class EntropyCollapse(Rule):

@@ -122,7 +122,7 @@ def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
 
 
 def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
-    """Return the maximum log-likelihood of `bad` failures among `total` trials."""
+    """Return the log-likelihood of `bad` failures among `total` trials, at the most likely failure rate."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)
         terms = bad * np.log(share) + (total - bad) * np.log1p(-share)

@@ -1,4 +1,4 @@
-"""The range that `space-boundary` recommends: one end moves outwards, and the other one inwards."""
+"""Computes the range that `space-boundary` recommends: one end moves outwards, the other one inwards."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def move_end(
 
 
 def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
-    """Return why the range now ends at `to` instead of `end`; results turn at about `turn` if the trend goes on."""
+    """Return the reason why the range now ends at `to` instead of `end`. turn: where results get worse again if the trend goes
+    on."""
     if limit is not None:
         return f"We extend to {setting(to)}: {limit.why}"
     if setting(turn, 2) == setting(end, 2):

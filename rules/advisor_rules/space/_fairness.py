@@ -30,7 +30,7 @@ _EQUAL = 0.05
 
 
 class PartlyTriedGroup(NamedTuple):
-    """A group that was tried only in a part of an axis and may be better beyond the end of that part."""
+    """A group of trials that covers only a part of an axis and may be better beyond the end of that part."""
 
     group: int
     axis: int
@@ -165,7 +165,7 @@ def groups_cut_short(
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
     """Return the permutation p-value for one group's good points lying further to this side than the other group's good points.
 
-    Points are ranked within their own group, so a difference between the groups' overall levels has no effect.
+    Points are ranked within their own group, so that an overall difference between groups has no effect.
     """
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():

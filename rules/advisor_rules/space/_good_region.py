@@ -1,4 +1,4 @@
-"""The part of an axis that contains the good points, and the probability that it is this small by chance."""
+"""Finds the part of an axis that contains the good points, and the probability that it is this small by chance."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class SpaceBoundary(Rule):
 
     ## What it looks at
     Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
-    to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
-    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
+    to one end than the sampled trials in general? Is the fitted response, which accounts for the other hyperparameters, best at
+    that end? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
     interactions. Failed trials count as the worst. In addition, the result must hold for the successful trials alone: they lie
     significantly towards the same end, or the best value lies there with a probability of 90 %. If trials fail at an end, see
     `space-boundary-infeasible`.
@@ -53,8 +53,8 @@ class SpaceBoundary(Rule):
     rule is quiet. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the
     range was not declared. In simulations with 5 to 64 trials, the rule fired in 0 to 5 % of studies if no hyperparameter matters,
     in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30 % if it was at 0.8. With the optimum 0.1 range widths
-    beyond the end, the new range contained it in all 58 studies; with 0.3 range widths, in 80 % of studies. If it lies further, the
-    next round extends the range again.
+    beyond the end, the new range contained it in all 58 studies; with 0.3 range widths, in 80 % of studies. If the optimum lies
+    further out, the next round extends the range again.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -73,7 +73,7 @@ class SpaceBoundary(Rule):
         Relation(
             rules=("curve-train-loss-rises",),
             shares="low rates",
-            because="The best learning rates are the lowest that were tried; with too high a rate the training loss can rise.",
+            because="The best learning rates are the lowest that were tried, and too high a rate can make the training loss rise.",
         ),
         Relation(
             rules=("space-shrink",),

@@ -53,7 +53,7 @@ class SpaceScale(Rule):
         Relation(
             rules=("space-boundary", "space-shrink", "space-insensitive"),
             shares="subject",
-            because="On the scale that was searched, all good values are crammed at one end of the range.",
+            because="On the scale that was searched, all good values are crowded at one end of the range.",
         ),
     )
 

@@ -29,7 +29,7 @@ class SpaceShrink(Rule):
     more than a fifth of the trials were pruned, because the others are those that learn fast early. It first tests if results
     depend on the hyperparameter at all. Then it selects the good trials: the best tenth, and all that are only a little worse than
     the best, so that all of a flat optimum counts. It tests if the good trials lie closer together than equally many random trials;
-    closeness is the number of trials between them. The part to keep contains the good trials plus a margin. Up to 5 % of the good
+    closeness is the number of trials between them. The part to keep contains the good trials and a margin. Up to 5 % of the good
     trials at each end may be left out, but none of the best three. If both ends are cut off and a model of all hyperparameters
     together excludes more, they move further inwards, but never past the best trial. The rule fires if that part is at most two
     thirds of the range, on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good
@@ -43,7 +43,8 @@ class SpaceShrink(Rule):
     wasted.
 
     ## What to do
-    Search the part that contains the good trials, with equally many trials. If the best trials then lie at an end, extend it again.
+    Search the part that contains the good trials, with equally many trials. If the best trials of the narrower range lie at one of
+    its ends, extend this end again.
 
     ## How sure
     Both tests are exact for any sampling that ignores results. The first is corrected for the number of hyperparameters, the second

@@ -59,7 +59,7 @@ class UnfairComparison(Rule):
         Relation(
             rules=("space-insensitive", "space-interaction", "scientific-effect"),
             shares="subject",
-            because="Its values were not tuned equally well, so its effect is not known yet.",
+            because="The values of this hyperparameter were not tuned equally well, so its effect is not known yet.",
         ),
         Relation(
             rules=("space-shrink", "space-boundary"),

@@ -54,9 +54,10 @@ class UnstableTrials:
         """Return the change to search from a decade below the range up to `_highest`; None if no better rate may lie there.
 
         A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
-        results improve towards this end (Kendall's rank test at level `false_alarms`). It also may if the best rate is the lowest
-        that was tried, and most of the judged trials are unstable. In both cases it cannot be known yet if training is
-        unstable just above the best rate, which is the playbook's question.
+        results improve towards this end (Kendall's rank test at level `false_alarms`). A better rate may also lie there if the
+        best rate is the lowest that was tried and most of the judged trials are unstable. In both cases, the playbook's question
+        has no answer yet: is
+        training unstable just above the best rate?
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
@@ -87,7 +88,7 @@ class UnstableTrials:
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
         """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.
 
-        The rate of the unstable trials is then not too high, as higher rates train better (Kendall's rank test).
+        The unstable trials' rate is then not too high, because higher rates train better (Kendall's rank test).
         """
         domain = study.spec.parameters.get(self.near.parameter or "")
         rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]

@@ -56,7 +56,7 @@ class ClipAggressive(Rule):
             rules=("space-insensitive", "space-boundary"),
             shares="rates",
             because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
-            min_severity="warning",  # a note is about Adam and its like, whose steps hardly depend on the threshold
+            min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
         ),
     )
 

@@ -76,7 +76,8 @@ class StepPosition(Rule):
     decayed: Share = curve_tails.DECAYED
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
-    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice, which is rather high.
+    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice is rather high,
+    because a training that is too short does more harm than one that is too long.
     """
     saved: Share = 0.25
     """Minimum share of the steps that a shorter training saves if the best steps lie in the first half. Our choice."""
