@@ -17,7 +17,7 @@ from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import Logits
 
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: see the page."""
+"""Confidence apart from noise: the logits may be the effect of another fault."""
 
 
 class AttentionLogits(Rule):
@@ -32,19 +32,23 @@ class AttentionLogits(Rule):
     silences the rule.
 
     ## Why it matters
-    Attention with such logits chooses a single position, and its gradient vanishes. Large models often diverge then. The rule names
-    the cause of a rate that is too high; the best trial of the study does not get better.
+    Attention with such logits chooses a single position, and its gradient vanishes. Large models often diverge then; small ones
+    stop improving. The rule names the cause of a learning rate that is too high; its advice does not improve the best trial.
 
     ## What to do
     Stay below the learning rates of these trials. If you need higher rates, normalise queries and keys before their product
-    (QK-norm), and search the rate again. QK-norm has a cost: at the best rate of our small models, the loss was
-    higher with it.
+    (QK-norm), and search the rate again. Compare the best trials of both: QK-norm does not always help at the best rate. If your
+    model has QK-norm, its learned gains have grown; then only lower rates help.
 
     ## How sure
     Wortsman et al. 2023 (arXiv:2309.14322) and Dehghani et al. 2023 (arXiv:2302.05442) report that attention logits grow before
-    large transformers diverge, and that QK-norm prevents it. Which logits are normal differs between models, so the rule has no
-    absolute limit: it compares trials of one study. The factor of ten and the tenth are our choice. Confidence is 0.9 times one
-    minus the p-value.
+    large transformers diverge, and that QK-norm prevents it. On tiny transformers with seeds not used in development (`python
+    benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with rates that make the logits explode, and in none of 40
+    with QK-norm or lower rates. In all 27 trials with exploded logits, QK-norm lowered the loss at the same rate and seed, by 0.30
+    or more. At the best of four rates, the loss was lower with it in 15 of 20 studies, by 0.02 in the median; in another tiny
+    transformer, it was higher in ten of ten, by 0.04 to 0.10.
+    Which logits are normal differs between models, so the rule has no absolute limit: it compares trials of one study.
+    The factor of ten and the tenth are our choice. Confidence is 0.9 times one minus the p-value.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"

@@ -84,6 +84,19 @@ def test_quiet(made: Study) -> None:
     assert verdict(RULE, made).status == "quiet"
 
 
+def test_logits_that_level_off_have_grown() -> None:
+    """A learning rate that decays stops their growth before the end; the steep growth in the second quarter is no noise."""
+    rng = np.random.default_rng(2)
+    at = np.linspace(0, 1, POINTS)
+    exploded = 15_000 ** np.minimum(2 * at, 1) * np.exp(0.02 * rng.normal(size=POINTS))
+    curves = {"val/loss": [losses(rng, end) for end in (2.5, 2.5, 2.9)]}
+    curves[METRIC] = [logits(rng, 10), logits(rng, 10), exploded]
+    steps = {"val/loss": [np.arange(1, EVALUATIONS + 1) * 10] * 3, METRIC: [np.arange(POINTS)] * 3}
+    made = make_study([{"learning_rate": 0.01 * 3**i} for i in range(3)], curves, steps=steps)
+    (finding,) = verdict(RULE, made).findings
+    assert finding.trials == ("run2",)
+
+
 def test_quiet_if_large_logits_do_not_grow() -> None:
     rng = np.random.default_rng(1)
     curves = {
