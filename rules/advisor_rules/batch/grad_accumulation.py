@@ -14,7 +14,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Item, Name, Number, Percent, say
+from advisor.model.message import Item, Message, Name, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, trimmed
 
@@ -90,15 +90,10 @@ class GradAccumulation(Rule):
             trials=_trials(accumulating, ended_count),
             memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
-        if fewer == 1:
-            take = say(
-                "Process the whole batch{of} at once",
-                of=say(" of {n}", n=Number(parts * micro_batch_size)) if size_is_known else "",
-            )
-        else:
-            take = say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
         action = say(
-            "{take}{unless}.", take=take, unless="" if peak_is_known else ", unless memory is too small for it"
+            "{take}{unless}.",
+            take=_larger_parts(fewer, parts * micro_batch_size),
+            unless="" if peak_is_known else ", unless memory is too small for it",
         )
         return self.finding(
             say("{what}.", what=what),
@@ -125,6 +120,14 @@ class GradAccumulation(Rule):
             FixParameter(parameter=parameter, value=fewer, why=why),
             FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
         )
+
+
+def _larger_parts(fewer: int, batch_size: float) -> Message:
+    """Return the advice to make fewer micro-batches; batch_size: examples per step, NaN if unknown."""
+    if fewer > 1:
+        return say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
+    of = say(" of {n}", n=Number(batch_size)) if math.isfinite(batch_size) else ""
+    return say("Process the whole batch{of} at once", of=of)
 
 
 def _trials(accumulating: list[Trial], ended_count: int) -> Item:

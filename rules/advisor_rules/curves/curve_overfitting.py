@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
+from advisor.computed.curves import curve_tails
 from advisor.computed.curves.overfit import (
     MIN_POOLED,
     Costs,
@@ -19,7 +21,9 @@ from advisor.computed.curves.overfit import (
     significant_overfits,
     validation_curves,
 )
+from advisor.computed.space import extension
 from advisor.engine.rule import Relation, Rule, Share
+from advisor.model.change import Change
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
@@ -52,7 +56,8 @@ class CurveOverfitting(Rule):
     ## What to do
     Extend the range of one searched regulariser upwards. If none is searched, compare a few strengths of one, dropout or weight
     decay, with none among them; change one at a time, so that the effect of each stays visible. Then check the number of steps
-    again, because regularised training usually needs more of them. Prefer that to a smaller model.
+    again, because regularised training usually needs more of them. Prefer that to a smaller model. Fine-tuned models overfit
+    within a few epochs; train them for fewer first.
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is multiplied by 0.6 if no
@@ -129,7 +134,8 @@ class CurveOverfitting(Rule):
         self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]
     ) -> Finding:
         metric, costs = look
-        objective, changes = study.spec.objective.metric, tuple(regulariser_changes(study, costs))
+        objective, first = study.spec.objective.metric, pooled.rising[0]
+        action, changes = _remedy(study, costs, first, pooled.point * study.planned_steps(first))
         leading = pooled.rising[0] in winners and metric == objective
         return self.finding(
             say(
@@ -143,9 +149,7 @@ class CurveOverfitting(Rule):
                 training=say(", while {name} still improves", name=Name(pooled.training)) if pooled.training else "",
                 context=_caveats(pooled.training, metric, objective),
             ),
-            action=say(
-                "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
-            ),
+            action=action,
             severity="warning" if leading else "note",
             confidence=(1 - pooled.p) * (1.0 if pooled.training else 0.6),
             subject=metric,
@@ -180,16 +184,14 @@ class CurveOverfitting(Rule):
         metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
-        changes = tuple(regulariser_changes(study, costs))
+        action, changes = _remedy(study, costs, top.trial, top.step)
         return self.finding(
             say(
                 "{rise}{context}",
                 rise=_rise(study, metric, top, winners),
                 context=_context(hits, feasible_count, metric, objective),
             ),
-            action=say(
-                "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
-            ),
+            action=action,
             severity="warning" if leading and metric == objective else "note",
             confidence=(1 - top.p) * (1.0 if top.training else 0.6),
             subject=metric,
@@ -225,6 +227,20 @@ class CurveOverfitting(Rule):
                 ),
             )
         )
+
+
+def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
+    """Return (action, changes). best: step at which the trial is best; fine-tuned models train only up to there."""
+    if not extension.is_fine_tuning(study) or not best > 0:
+        changes = tuple(regulariser_changes(study, costs))
+        action = "Try {regularisers} before you choose a smaller model."
+        return say(action, regularisers=name_regularisers(changes)), changes
+    steps = curve_tails.round_up(best)
+    epochs = steps / trial.fact("steps_per_epoch")
+    length = say(" ({n} epochs)", n=Number(epochs, 2)) if math.isfinite(epochs) else ""
+    action = "Fine-tune for fewer epochs: {steps}{length}, and let the learning rate decay by then."
+    why = "Results get worse after these steps; a fine-tuned model overfits within a few epochs"
+    return say(action, steps=study.length(steps), length=length), (curve_tails.set_length(study, steps, why),)
 
 
 def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:

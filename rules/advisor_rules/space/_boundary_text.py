@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.model.finding import Side
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, say
-from advisor.model.space import BoolArray, FloatArray, IntArray, as_number
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number
 from advisor.model.study import Study
 from advisor.stats import boundaries
 

@@ -7,8 +7,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.outliers import Side
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 
 SEED = 0
 PERMUTATIONS = 999

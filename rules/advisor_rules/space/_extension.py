@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import as_number, outwards
+from advisor.model.space import Side, as_number, outwards
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
-from advisor.stats.outliers import Side
 from advisor.stats.surface import compressed
 from advisor_rules.space import _regularisers
 
@@ -46,7 +45,7 @@ def move_end(
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
-    why = f"The best values lie at the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
+    why = f"Better trials lie towards the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
     inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
         return MovedRange(low, high, why)

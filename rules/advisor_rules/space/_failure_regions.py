@@ -11,9 +11,8 @@ from advisor.computed.space import settings
 from advisor.computed.stability import instability
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, Line
-from advisor.model.finding import Side
 from advisor.model.message import Item, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import BoolArray, FloatArray, IntArray, as_number, is_learning_rate, words_of
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capital

@@ -17,7 +17,8 @@ from advisor.computed.space.settings import Settings
 from advisor.model.space import Domain, FloatArray, as_number, counts_training, hard_limits
 from advisor.model.study import Study
 from advisor.stats import surface
-from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
+from advisor.stats.importance import coordinates, squared_distances
+from advisor.stats.ranks import evenly_by_rank
 
 SEED = 0
 MIN_VALUES = 5

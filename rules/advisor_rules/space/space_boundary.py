@@ -14,9 +14,9 @@ from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Sha
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Side
+from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import counts_training, is_learning_rate, range_scale, words_of
+from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
 from advisor.stats import boundaries
 from advisor_rules.space import _boundary_text, _extension, _rows
@@ -34,8 +34,8 @@ class SpaceBoundary(Rule):
     `space-boundary-infeasible`.
 
     ## Why it matters
-    A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
-    alone puts the best trial into the outer tenth of some range in two of three studies.
+    A better value may lie just outside the range. One good trial near an end is weak evidence: chance alone puts the best trial
+    into the outer tenth of a range in one of five studies of one hyperparameter, and in two of three studies of five.
 
     ## What to do
     Extend the range on that side to the expected turning point of the fitted response. On a linear scale, the extension is a
@@ -137,10 +137,6 @@ class SpaceBoundary(Rule):
         moved: _extension.MovedRange,
     ) -> Finding:
         side = crowded.side
-        chance = (
-            "probability by chance that results improve as clearly towards this end (permutation test of all settings)"
-        )
-        fitted = "simulated fits that are best at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)
@@ -161,17 +157,23 @@ class SpaceBoundary(Rule):
                     next_low=moved.low,
                     next_high=moved.high,
                 ),
-                FigureEvidence(
-                    rows=(
-                        _rows.tried_row(tried),
-                        _boundary_text.outer_row(tried, name, side, good),
-                        _rows.probability(chance, crowded.p, self.false_alarms),
-                        _rows.share(fitted, crowded.probability, self.likely),
-                        _rows.range_row(study, name),
-                    )
-                ),
+                self._figures(study, tried, name, crowded, good),
             ),
             changes=(change,),
+        )
+
+    def _figures(
+        self, study: Study, tried: settings.Settings, name: str, crowded: boundaries.CrowdedEnd, good: IntArray
+    ) -> FigureEvidence:
+        chance = "probability by chance that results improve as clearly towards this end"
+        return FigureEvidence(
+            rows=(
+                _rows.tried_row(tried),
+                _boundary_text.outer_row(tried, name, crowded.side, good),
+                _rows.probability(f"{chance} (permutation test of all settings)", crowded.p, self.false_alarms),
+                _rows.share("simulated fits that are best at this end", crowded.probability, self.likely),
+                _rows.range_row(study, name),
+            )
         )
 
 

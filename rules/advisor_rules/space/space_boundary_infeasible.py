@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import Domain, to_scale
+from advisor.model.space import Domain, Side, to_scale
 from advisor.model.study import Study, Trial
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -72,7 +72,7 @@ class SpaceBoundaryInfeasible(Rule):
         if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)
-        sides: tuple[tuple[outliers.Side, ...], ...] = tuple(
+        sides: tuple[tuple[Side, ...], ...] = tuple(
             ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )
         near = np.array([self._near(study.spec.parameters[n]) for n in names])

@@ -20,7 +20,7 @@ from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of
-from advisor_rules.space import _rows
+from advisor_rules.space import _pure_noise, _rows
 
 FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
 
@@ -101,7 +101,7 @@ class SpaceUndersampled(Rule):
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
-        if not known and noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
+        if not known and _pure_noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
             raise MissingData(
                 f"all differences between {len(tried)} settings may be noise, so they do not show what more trials would gain; "
                 "repeat the best setting with other seeds",
