@@ -16,6 +16,9 @@ from advisor.stats.blocks import BLOCKS, Level, level
 MIN_POINTS = 20
 """Minimum number of logged logits of a trial: each quarter must show their noise."""
 
+_START = 5
+"""Number of losses at the start of a training whose median is its start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Logits:
@@ -64,12 +67,23 @@ def read(study: Study, material: float) -> list[Logits]:
 
 def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits | None:
     curve = study.peaks(trial, "attention_logit").finite
-    values = np.log(curve.values[curve.values > 0])
+    values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _end(study, trial))])
     p = _p_worse(study, trial, best, material)
     if len(values) < MIN_POINTS or p is None:
         return None
     quarter = len(values) // 4
     return Logits(trial, _level(values[quarter : 2 * quarter]), _level(values[-quarter:]), p)
+
+
+def _end(study: Study, trial: Trial) -> float:
+    """Return the last step at which the training loss was at most its start; infinite if no loss was logged.
+
+    After it, the loss explodes, and so may all weights and logits, whatever the cause.
+    """
+    losses = study.curve(trial, "train_loss").finite
+    if not len(losses):
+        return math.inf
+    return float(losses.steps[losses.values <= np.median(losses.values[:_START])][-1])
 
 
 def _level(values: FloatArray) -> Level:

@@ -25,10 +25,13 @@ class AttentionLogits(Rule):
 
     ## What it looks at
     The largest attention logit of the model, which you must log: as `train/max_attention_logit`, or under a name with the words
-    attention (attn, qk), logit and max. In each trial, the rule takes the last quarter of the training, on a log scale. The
+    attention (attn, qk), logit and max. In each trial, the rule takes the last quarter of the training, on a log scale. These
     logits must exceed the largest ones of all good trials tenfold, and exceed their own level in the second quarter, both beyond
-    noise. A good trial is one whose results in the second half are not worse than the best trial's at the same steps by a tenth
-    of its gain, beyond noise; the other trials, and those that diverged, are judged. So a trial with large logits and a good result
+    noise. What follows the last step at which the training loss was at most its start does not count: a loss that explodes for
+    another reason takes the logits with it.
+
+    A good trial is one whose results in the second half are not worse than the best trial's at the same steps by a tenth of its
+    gain, beyond noise. The other trials, and those that diverged, are judged. So a trial with large logits and a good result
     silences the rule.
 
     ## Why it matters

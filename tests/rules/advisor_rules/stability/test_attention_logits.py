@@ -97,6 +97,21 @@ def test_logits_that_level_off_have_grown() -> None:
     assert finding.trials == ("run2",)
 
 
+@pytest.mark.parametrize(("explodes_at", "status"), [(40, "quiet"), (150, "fired")], ids=["before", "after"])
+def test_logits_count_until_the_loss_explodes(explodes_at: int, status: str) -> None:
+    """The logits grow tenfold beyond the good ones at about step 75, so the loss explodes before or after that."""
+    rng = np.random.default_rng(3)
+    at = np.arange(POINTS)
+    falling = [4 * np.exp(-at / 100) + 0.01 * rng.normal(size=POINTS) for _ in range(3)]
+    falling[2][explodes_at:] = 4 * np.exp(np.arange(POINTS - explodes_at))
+    curves = {"val/loss": [losses(rng, 2.5) for _ in range(3)], "train/loss": falling}
+    curves[METRIC] = [logits(rng, 10), logits(rng, 10), logits(rng, 50_000)]
+    steps = {"val/loss": [np.arange(1, EVALUATIONS + 1) * 10] * 3, "train/loss": [at] * 3, METRIC: [at] * 3}
+    params = [{"learning_rate": 0.01 * 3**i} for i in range(3)]
+    made = make_study(params, curves, steps=steps, status=["complete", "complete", "diverged"])
+    assert verdict(RULE, made).status == status
+
+
 def test_quiet_if_large_logits_do_not_grow() -> None:
     rng = np.random.default_rng(1)
     curves = {
