@@ -30,7 +30,7 @@ class Side(FrozenModel):
 
 
 class MoreRuns(FrozenModel):
-    """Runs to add to a setting."""
+    """Further runs of one setting that the gate asks for."""
 
     setting: str
     run: str
@@ -60,20 +60,20 @@ class Answer(FrozenModel):
     gain: float | None = None
     """Improvement of the candidate in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true gain with 95 % probability at all looks together; None if it is infinite."""
+    """Interval that contains the true gain with 95 % probability, even if the gate is asked repeatedly; None if it is infinite."""
     noise: float | None = None
     """Standard deviation between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
     worthwhile: float | None = None
     chance: float | None = None
-    """Probability that the gain is worthwhile, given these runs and a flat prior."""
+    """Probability that the gain is worthwhile, from these runs and a flat prior."""
     evidence_to_keep: float | None = None
     """Strength of the evidence for a gain; the gate needs 1 or more to keep the candidate."""
     evidence_to_discard: float | None = None
     question: int | None = None
     """Position of the candidate among the settings of the experiment, counted from 1."""
     kept_before: int | None = None
-    """Number of other settings that the gate kept; None if no test was needed to answer."""
+    """Number of other settings that the gate kept; None if the answer needed no test."""
     looks: int = 1
     """Number of times this candidate was tested, including this test."""
     kept_at: float | None = None
@@ -113,7 +113,7 @@ def runs_in_words(addition: MoreRuns) -> str:
 
 
 def cost_in_words(additions: Sequence[MoreRuns]) -> str:
-    """Return the cost of all runs to add as text that starts with a colon; empty if unknown."""
+    """Return the cost of all further runs as text that starts with a colon; empty if unknown."""
     steps = sum(m.steps for m in additions if m.steps is not None)
     hours = sum(m.hours for m in additions if m.hours is not None)
     parts = [f"{steps:,.0f} steps"] if steps else []
@@ -122,7 +122,7 @@ def cost_in_words(additions: Sequence[MoreRuns]) -> str:
 
 
 def limit_in_words(limit: Limit) -> str:
-    """Return a violated limit with the candidate's value."""
+    """Return text about a violated limit, with the candidate's value."""
     bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
     value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
     return f"the limit on {quoted(limit.metric)}: {bound}, and it {value}"

@@ -1,4 +1,4 @@
-"""Decides whether a candidate's gain over the incumbent exceeds trial, study and data variance and justifies more complexity.
+"""Decides if a candidate's gain over the incumbent exceeds trial, study and data variance and justifies more complexity.
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
 one trial with its repeats, all trials of a configuration, or a whole study.
@@ -27,7 +27,7 @@ from advisor.stats.search_comparison import compare_searches
 AGREEMENT = 0.5
 """Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Number of seeds to run if the trial variance is unknown; our choice of the smallest number that shows variation."""
+"""Number of seeds to run if the trial variance is unknown; we chose the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -68,13 +68,13 @@ class Variance(FrozenModel):
     - data variance: of the gain, between validation sets of this size
     """
     sure: float | None
-    """Probability that the true gain exceeds the required gain if this is the only source of variation."""
+    """Probability that the true gain exceeds the required gain, if there were no other source of variation."""
     note: str
     """Description of the data behind the estimate, or of the data that is missing."""
 
 
 class Comparison(FrozenModel):
-    """Result of a comparison: the decision whether to adopt the candidate, and its reasons."""
+    """Result of a comparison: the decision to adopt the candidate or not, with reasons."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
@@ -106,12 +106,12 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Compare the two sides and decide whether to adopt the candidate.
+    """Compare the two sides and decide if the candidate should be adopted.
 
     Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
     complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability that one of two equally good
-    settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because the results often decide which
-    setting is the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
+    settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because the better setting often
+    becomes the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
     of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _check(candidate, incumbent)
@@ -237,7 +237,7 @@ def _required_gain(complexity: float) -> str:
 def _reason_to_reject(
     gain: float, complexity: float, data: Variance, study: Variance | None, level: float
 ) -> str | None:
-    """Return the reason to reject the candidate if further seeds could not change that; None if seeds can decide."""
+    """Return the reason to reject the candidate, if further seeds could not change this decision; None if seeds can decide."""
     if gain <= 0:
         return "It is not better on average."
     if gain <= complexity:
@@ -267,7 +267,7 @@ def _decide_by_seeds(
 ) -> Conclusion:
     """Adopt the candidate, or advise more seeds if they can show the gain."""
     if trial.sure is None:
-        reason = "The variation between seeds is unknown, and the gain may be within it."
+        reason = "The variation between seeds is unknown and may exceed the gain."
         return "run more seeds", _further_seeds(FIRST_SEEDS, best), reason
     probability_text = (
         f"The probability that the gain exceeds {_required_gain(complexity)} is {min(trial.sure, 0.999):.1%}"

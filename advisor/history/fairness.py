@@ -23,12 +23,15 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times vary even between equal runs."""
+"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times need a larger tolerance, because they
+vary even between equal runs.
+"""
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training run. A shorter run was not trained but copied from another store."""
+"""Minimum seconds of a training run. We assume that a shorter run was not trained but copied from another store."""
 _MAX_TIME_SHARE = 0.25
 """Maximum ratio of the range of times to the range of steps, both relative to their medians, at which the time of a run counts as
-fixed. Our choice; if each step takes equally long, the ratio is about 1."""
+fixed. We chose this value; if each step takes equally long, the ratio is about 1.
+"""
 _USUAL_TIME_RANGE = 0.03
 """Maximum range of times between equal runs, relative to the median. Up to this range, `_MAX_TIME_SHARE` is doubled."""
 _FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
@@ -83,7 +86,7 @@ def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial
 def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
     """Return a clause about the candidate's runs without a result if the incumbent has fewer such runs; else an empty text.
 
-    Failed runs are compared by their share, killed runs by their number, because people kill runs that look bad.
+    Failed runs are compared by share, killed runs by number, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
@@ -116,7 +119,7 @@ def _last_value(study: Study, trial: Trial, name: str) -> float:
 
 
 def _fixed_time(study: Study) -> bool:
-    """Return True if complete runs took the same time, within its tolerance, but different numbers of steps.
+    """Return True if complete runs took the same time (within the tolerance for times) but different numbers of steps.
 
     Times proportional to the steps do not count as fixed, even if times and steps differ little.
     """

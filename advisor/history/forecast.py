@@ -18,7 +18,7 @@ MAX_POINTS = 200
 
 
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
-    """Return the probability that the next study's trials, without earlier ones, fulfil the prediction; None if unknown.
+    """Return the probability that the trials of the next study alone fulfil the prediction; None if unknown.
 
     The study's seed determines which points are forecast. Large costs are compressed, so that a few bad trials do not hide the
     trend towards the end of the range. If there are many trials, the model is fitted to a sample of them, evenly spaced by rank.

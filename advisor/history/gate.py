@@ -1,9 +1,11 @@
-"""Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
+"""Decides about a proposed change, the candidate: keep it, discard it, or run more seeds first. `stats.sequential` explains the
+test.
 
-The gate guarantees the following for any number of looks. Over a loop of proposals, the expected share of kept candidates that are
-no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability `MISS`
-at most before both settings have the maximum number of runs. An undecided candidate is discarded then. A candidate that had a
-larger budget, has more runs without a result or violates a limit is discarded even if its results are better.
+The gate guarantees the following, however often it is asked. Over a loop of proposals, the expected share of kept candidates
+that are no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with
+probability `MISS` at most before both settings have the maximum number of runs. A candidate that is still undecided at this
+number is discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is discarded even
+if its results are better.
 """
 
 from __future__ import annotations
@@ -54,9 +56,10 @@ from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half
 ERROR = 0.05
 """Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
 MISS = 0.2
-"""Maximum probability of discarding a candidate with a worthwhile gain, that is, a power of 80 %, as is usual for a test."""
+"""Maximum probability of discarding a candidate with a worthwhile gain; it means the usual power of 80 %."""
 WORTHWHILE = math.sqrt(2)
-"""Smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference of two runs.
+"""Default of the smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference
+between two runs.
 """
 WORTHWHILE_RANGE = 1000
 """Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
@@ -65,12 +68,14 @@ MAX_SEEDS = 40
 NORMAL_95 = 1.96
 """Number of standard errors on each side of a 95 % interval."""
 FIRST_SEEDS = (2, 3)
-"""Number of runs of candidate and incumbent for a first estimate of the noise floor. Our choice: the minimum to start a loop."""
+"""Number of runs of candidate and incumbent for a first estimate of the noise floor. We chose this number as the minimum to
+start a loop.
+"""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the gate; empty fields mean the defaults."""
+    """A question to the gate. Fields that are not set have their defaults."""
 
     candidate: str
     against: str | None = None
@@ -135,7 +140,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
 
 
 def record_of(answer: Answer) -> Record:
-    """Return an answer's record, to be stored with the candidate. It preserves an earlier decision to keep."""
+    """Return an answer's record, to be stored with the candidate. The record preserves an earlier decision to keep."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -238,7 +243,8 @@ def _test(case: _Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
         levels = Levels.in_loop(*numbers(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
-    # Fresh runs exclude the setting's first run, even without a result, because the setting may have been selected by that run.
+    # Fresh runs exclude the setting's first run, even if it has no result, because that run may have led to the setting's
+    # selection.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
@@ -281,7 +287,7 @@ def _decide_without_test(case: _Case) -> Answer | None:
     if case.floor is None:
         has_repeats = any(len(p.costs) > 1 for p in case.every)
         why = (
-            "Runs of the same setting have identical results, so the seed seems to change nothing; vary it."
+            "Runs of the same setting have identical results, so the seed seems to have no effect; vary the seed."
             if has_repeats
             else "No setting was run twice, so the variation between seeds is unknown."
         )
@@ -322,7 +328,8 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
 def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of next runs (of the candidate, of the incumbent).
 
-    It is the smallest number of runs that may lead to a decision, but at most the number of runs so far of both settings together.
+    Together, these are the smallest number of runs that may lead to a decision, but at most the number of runs of both settings
+    so far.
     """
     runs, step = (0, 0), test.next_run(max_runs)
     needed = test.plan(max_runs)

@@ -25,7 +25,7 @@ from advisor.model.words import share, short
 MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before its predictions are judged."""
 MIN_CONFIDENCE = 0.9
-"""Minimum confidence that a lead is not due to seeds, if the standard deviation of one result is known."""
+"""Minimum confidence that a lead is not due to seeds; it applies if the standard deviation of one result is known."""
 
 JudgementWithReason = tuple[Judgement, str]
 VerdictOf = Callable[[str], Verdict | None]
@@ -68,7 +68,9 @@ def _judgement(came_true: bool) -> Judgement:
 
 
 def _judge_beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
-    """Judge whether the best trial beyond the old range end beats the best trial inside, including trials of earlier studies."""
+    """Judge a prediction that the best trial beyond the old range end beats the best trial inside, including trials of earlier
+    studies.
+    """
     parameter = study.spec.parameters.get(expects.parameter)
     if parameter is None or not parameter.numeric:
         return "cannot tell", f"the study does not search {expects.parameter}"
@@ -103,8 +105,9 @@ def _judge_value_reached(study: Study, expects: BestReaches) -> JudgementWithRea
 
 
 def _judge_share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
-    """Judge whether a share is above or below its bound as predicted; unclear if this would also be likely for an unchanged
-    share."""
+    """Judge a prediction that a share is above or below a bound; unclear if the result would also be likely with an unchanged
+    share.
+    """
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return "cannot tell", "no trial has ended"
@@ -125,7 +128,10 @@ def _judge_share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
             stats.binom.sf(math.ceil((low or 0.0) * len(ended_trials) - 1e-9) - 1, len(ended_trials), expects.was)
         )
     if by_chance > 0.5:
-        return "cannot tell", f"{observed}; so few trials show that more than half of the time without any change"
+        return (
+            "cannot tell",
+            f"{observed}; without any change, so few trials show such a share more than half of the time",
+        )
     return _judgement(
         (high is None or observed_share <= high + 1e-9) and (low is None or observed_share >= low - 1e-9)
     ), observed

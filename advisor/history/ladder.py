@@ -1,7 +1,7 @@
-"""Reads studies of several model sizes together: does the best learning rate transfer, and what do they predict for the next size?
+"""Reads studies of several model sizes together, to test if the best learning rate transfers and to predict the next size.
 
-Each size is a sweep of the learning rate. `advisor.stats.optimum` gives its best rate and best value with their uncertainty;
-`advisor.stats.extrapolation` carries both on. Other hyperparameters that vary within a size count as noise.
+Each size has a sweep of the learning rate. `advisor.stats.optimum` estimates the best rate and the best value of each size, with
+uncertainty; `advisor.stats.extrapolation` extrapolates both. Other hyperparameters that vary within a size count as noise.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from advisor.stats.optimum import Optimum, optima
 FACT = "model_parameters"
 """Fact of a trial with the number of trainable parameters, as the hook logs it (`advisor.contract.TAG_PARAMETERS`)."""
 MIN_RATES = 4
-"""Minimum number of different learning rates with a result at a size: fewer do not show where the response turns."""
+"""Minimum number of different learning rates with a result at a size; fewer do not show where the response turns."""
 MIN_SIZES_FOR_VALUE = 3
-"""Minimum number of sizes to predict a value: two do not show how fast gains shrink."""
+"""Minimum number of sizes to predict a value; two sizes do not show how fast gains shrink."""
 COVERAGE = 0.9
 """Probability of the intervals of best rates, best values and predictions."""
 FALSE_ALARMS = 0.05
-"""Probability of saying that the best rate moves if it does not."""
+"""Probability of wrongly saying that the best rate moves."""
 SAME = 2.0
-"""Maximum factor by which a best rate differs that does not matter; sweeps usually try rates a factor of 2 apart."""
+"""Maximum factor between best rates that does not matter; sweeps usually try rates a factor of 2 apart."""
 OPEN = 0.1
-"""Minimum probability that a best rate lies at an end of its sweep, for which the best rate counts as unknown."""
+"""If the best rate lies at an end of the sweep with at least this probability, it counts as unknown."""
 
 Transfer = Literal["stays", "moves", "cannot be told"]
 Kept = Literal["kept", "not kept", "cannot be told"]
@@ -65,13 +65,13 @@ class Rung(FrozenModel):
 
 
 class Predicted(FrozenModel):
-    """What some sizes predict for another one."""
+    """Prediction for one size from other sizes."""
 
     size: float
     rate: Estimate | None
-    """None if the best rate of a size is open."""
+    """None if the best rate of some size may lie beyond the sweep."""
     value: Estimate | None
-    """None with fewer than `MIN_SIZES_FOR_VALUE` sizes."""
+    """None if there are fewer than `MIN_SIZES_FOR_VALUE` sizes."""
 
 
 class Ladder(FrozenModel):
@@ -82,7 +82,7 @@ class Ladder(FrozenModel):
     rate: str
     """Name of the learning rate."""
     size: str
-    """What the sizes are: a hyperparameter, or "parameters"."""
+    """Name of the hyperparameter that is the size; "parameters" if the size is the number of trained parameters."""
     rungs: tuple[Rung, ...]
     """Ordered by size."""
     factor: Estimate
@@ -90,12 +90,12 @@ class Ladder(FrozenModel):
     transfer: Transfer
     next: Predicted
     last: Predicted | None
-    """What the other sizes predict for the largest one; None with only two sizes."""
+    """Prediction for the largest size from the other sizes; None with only two sizes."""
     last_rate: Kept = "cannot be told"
-    """Whether the largest size confirms this prediction of its best rate."""
+    """Judgement of this prediction by the best rate of the largest size."""
     last_value: Kept = "cannot be told"
     runs: tuple[Runs, ...]
-    """Further runs that help to show whether the best rate moves; empty if that is known."""
+    """Further runs that help to show if the best rate moves with the size; empty if this is known."""
     notes: tuple[str, ...]
 
 
@@ -199,7 +199,7 @@ class _Reading:
         return Predicted(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
 
     def _last(self) -> tuple[Predicted | None, Kept, Kept]:
-        """Return the smaller sizes' prediction for the largest size, made without its data, and whether the prediction holds."""
+        """Return the prediction for the largest size from the smaller sizes alone, and the judgement of this prediction."""
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
         last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)
@@ -209,7 +209,7 @@ class _Reading:
 
 
 def _kept(predicted: Estimate, found: Estimate) -> Kept:
-    """Judge a prediction: kept if the median found lies in the interval, not kept if the two intervals lie apart."""
+    """Judge a prediction: kept if the found median lies in the predicted interval, not kept if the two intervals do not overlap."""
     if predicted.low <= found.value <= predicted.high:
         return "kept"
     return "not kept" if found.high < predicted.low or found.low > predicted.high else "cannot be told"
@@ -272,7 +272,9 @@ def _count_rates(sweep: Sweep, rate: str) -> int:
 
 
 def _open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
-    """Return the end of the sweep beyond which the best rate may lie. Failures at higher rates close the high end."""
+    """Return the end of the sweep beyond which the best rate may lie. If trials at higher rates failed, the best rate cannot lie
+    beyond the high end.
+    """
     rates = _points(sweep, rate)[0]
     if np.mean(optimum.positions <= rates.min()) > OPEN:
         return "low"

@@ -1,4 +1,4 @@
-"""Further runs that help to show whether the best learning rate moves with the model size."""
+"""Further runs that help to show if the best learning rate moves with the model size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import FloatArray
 
 SEEDS = 2
-"""Number of new seeds for each of the rates. With one seed, the noise of a sweep is unknown."""
+"""Number of new seeds for each repeated rate. A sweep with one seed per rate does not show its noise."""
 RATES = 5
 """Number of rates to repeat at a size: the best one and its neighbours on both sides."""
 
@@ -27,7 +27,7 @@ class Runs(FrozenModel):
     rates: tuple[float, ...]
     """Learning rates to run."""
     seeds: int
-    """Number of new seeds for each of them."""
+    """Number of new seeds for each of these rates."""
 
 
 def further_runs(
@@ -35,10 +35,10 @@ def further_runs(
 ) -> tuple[Runs, ...]:
     """Return the runs, smallest size first. points: (log rates, costs) of each sweep; ends: the open end of each sweep.
 
-    Sweeps with an open end get two rates beyond it. If there are none, every sweep gets new seeds around its best rate: the change
-    over the sizes is as uncertain as the least certain of them, so repeating only the cheap sizes seldom decides. How often these
-    runs decide is measured (`benchmarks/quality/ladder.py`) and not predicted: a sweep with one seed per rate does not show its
-    noise, and stated uncertainties fall by less than with the root of the number of runs.
+    Sweeps with an open end get two rates beyond it. If no sweep has an open end, every sweep gets new seeds around its best
+    rate: the least certain size determines the uncertainty of the change over the sizes, so repeating only the cheap sizes
+    seldom decides. `benchmarks/quality/ladder.py` measures how often these runs decide. We do not predict this: a sweep with one
+    seed per rate does not show its noise, and the uncertainty falls more slowly than with the square root of the number of runs.
     """
     each = zip(sizes, points, ends, strict=True)
     if any(ends):
@@ -55,7 +55,7 @@ def _around_best(log_rates: FloatArray, costs: FloatArray) -> tuple[float, ...]:
 
 
 def _beyond(log_rates: FloatArray, end: End) -> tuple[float, ...]:
-    """Return two rates beyond the end of a sweep, as far apart as its rates are."""
+    """Return two rates beyond the end of a sweep, with the same spacing as in the sweep."""
     tried = np.unique(log_rates)
     step = max(float(np.median(np.diff(tried))), math.log(1.5))
     start, sign = (tried[0], -1) if end == "low" else (tried[-1], 1)

@@ -33,7 +33,7 @@ def read_lineages(
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Lineages:
-    """Return the lineage of a study or experiment, or all lineages in the store, with hit rates over the whole store.
+    """Return the lineage of a study or experiment, or all lineages, with hit rates over the whole store.
 
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
     """
@@ -41,7 +41,7 @@ def read_lineages(
     groups = lineages(reader.places)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
-        # `name` may be an id. If it is neither an id nor a name, the error lists the experiments.
+        # `name` may be an id. If `name` is neither an id nor a name, the error lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]

@@ -1,4 +1,4 @@
-"""Finds the settings that were tried near a given setting, with their outcomes, to avoid trying it again."""
+"""Finds earlier settings near a proposed setting, with their outcomes, to avoid trying the same again."""
 
 from __future__ import annotations
 
@@ -122,7 +122,9 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
-    """Return the mean over hyperparameters of the distance: for a number, as a share of its range; else 0 if equal, 1 if not."""
+    """Return the mean distance over the hyperparameters: for a number, the share of its range; for other values, 0 if equal,
+    else 1.
+    """
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]
@@ -144,7 +146,5 @@ def _action(nearest: list[TriedSetting]) -> str:
         result = f"{number(first.value)}" if first.value is not None else first.outcome
         return f"This setting was tried: {quoted(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
     if bad:
-        return (
-            f"{bad} of the {len(nearest)} nearest settings failed or were discarded. Read why before you try this one."
-        )
+        return f"{bad} of the {len(nearest)} nearest settings failed or were discarded. Read why before you try this setting."
     return f"This setting is new. The nearest of {len(nearest)} is {quoted(nearest[0].name)}."

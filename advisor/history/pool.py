@@ -1,7 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
-A trial counts if its setting lies in the later round's search space, its planned length is the same, and its recorded facts (code,
-data, training) match. Failed trials can count, too.
+A trial counts if its setting lies in the later round's search space, and if its planned length and recorded facts (code, data,
+training) are the same as in the later round. Failed trials can count, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAY_VARY: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal if the study searches the hyperparameter that sets them; a few trials may agree by chance."""
+"""Facts that need not be equal if the study searches the hyperparameter that sets the fact; a few trials may agree by chance."""
 _OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
@@ -53,7 +53,7 @@ class StudyWithEarlierTrials:
     counted: tuple[int, ...]
     """Number of counted trials for each earlier round."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round: which of its trials are used as data, and why the others are not."""
+    """One sentence for each earlier round, with the number of trials used as data and the reasons why others are not."""
 
 
 def pool(own: Study, earlier: Sequence[Study]) -> StudyWithEarlierTrials:
@@ -111,7 +111,7 @@ def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[
 
 
 def _trials_outside_space(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
-    """Return the ended trials that do not count only because they lie outside the search space."""
+    """Return the ended trials whose only fault is that they lie outside the search space."""
     if _reason_incomparable(own, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]

@@ -1,7 +1,8 @@
 """Predicts the effects of the advice on the next study. `advisor.history.judge` judges the predictions after that study has run.
 
-Each prediction belongs to one rule and to one change in the next study. Its probability is computed from the rule's test or
-interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
+Each prediction belongs to one rule and to one change in the next study. The probability of a prediction is computed from the
+rule's test or interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice
+predicts.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space, regardless of training length and newly fixed hyperparameters."""
+    """Ended trials whose settings lie in the next search space; training length and newly fixed hyperparameters do not matter."""
 
 
 def with_predictions(
@@ -90,7 +91,7 @@ def with_predictions(
 def _space_of(study: Study, spec: StudySpec) -> StudySpec:
     """Return the next study with its fixed nuisance hyperparameters in their old ranges, and without lengths of training.
 
-    Otherwise hardly any past trial would lie in this space, because few trials have the fixed values.
+    The old ranges are needed because few trials have the fixed values, so hardly any would lie in the space.
     """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
@@ -129,11 +130,13 @@ def _round_values(prediction: Prediction) -> Prediction:
     )
 
 
-# --- was the change made? ---------------------------------------------------------------------------------------------------------
+# --- changes that were made -------------------------------------------------------------------------------------------------------
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return True if the later study contains the change and the earlier study does not. A range may change only in part."""
+    """Return True if the later study contains the change and the earlier study does not. A change that was made only in part
+    counts as well.
+    """
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
@@ -198,9 +201,8 @@ def _is_perfect(study: Study) -> bool:
 def _estimate_longer(case: _Case) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws new settings, and even the best of them may be worse than the present best. The expected loss from this is
-    subtracted as well.
-    If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
+    The next study draws new settings, and even the best of them may be worse than the present best. This expected loss is also
+    subtracted. If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
@@ -237,7 +239,7 @@ def _estimate_no_worse(case: _Case) -> Estimate | None:
 def _cost_reached(case: _Case, probability: float) -> float:
     """Return the cost that the next study reaches with this probability if its trials are distributed like the existing trials.
 
-    If enough existing trials lie in the next search space, the others are ignored.
+    If enough existing trials lie in the next search space, only these count.
     """
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
@@ -280,7 +282,9 @@ def _estimate_denser(case: _Case) -> Estimate | None:
 
 
 def _estimate_settled(case: _Case) -> Estimate | None:
-    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is not searched now."""
+    """Predict that the rule does not report the same again; None if it cannot report it, because the hyperparameter is not
+    searched.
+    """
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
@@ -323,8 +327,8 @@ def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: fl
     """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
     property.
 
-    The bound is the smallest share below the old share that new trials exceed with probability 10 % at most (beta-binomial
-    distribution, Jeffreys prior).
+    The bound is the smallest share that new trials exceed with probability 10 % at most, and that is below the old share
+    (beta-binomial distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -1,7 +1,7 @@
 """The settings of a store (hyperparameters and commit) as proposals, in the order in which they were first run.
 
-The position of a setting in this list is the number of its question in the loop, so no other ledger is needed. A setting without a
-run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
+The position of a setting in this list is the number of the setting's question in the loop, so no other record is needed. A
+setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from advisor.stats.sequential import Floor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_DEVIATION = 1e-9
-"""Minimum standard deviation between repeats, as a share of the mean cost. A smaller deviation is due to rounding. Our choice.
+"""Minimum standard deviation between repeats, as a share of the mean cost. We attribute a smaller deviation to rounding. Our
+choice.
 """
 
 
@@ -43,7 +44,9 @@ class Record:
     tags: tuple[str, ...] = ()
     """Names of tags that distinguish settings."""
     kept_at: float | None = None
-    """Time of the decision to keep; None if the setting was never kept. Later questions do not change this time."""
+    """Time of the decision to keep; None if the setting was never kept. Later questions about the setting do not change this
+    time.
+    """
     kept_against: str = ""
     """Id of a run of the setting that this setting replaced."""
 
@@ -54,7 +57,7 @@ class Proposal:
 
     key: SettingKey
     name: str
-    """Name of its runs, or of its first run if other settings have runs with the same name."""
+    """Name of the setting's runs, or of its first run if other settings have runs with the same name."""
     trials: tuple[Trial, ...]
     """All runs, also failed and running ones."""
     results: tuple[Trial, ...]
@@ -124,7 +127,7 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
 
 
 def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials whose seed has no later result."""
+    """Return the trials for which no later trial with the same seed has a result."""
     last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
     return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
 

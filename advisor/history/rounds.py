@@ -20,7 +20,7 @@ from advisor.model.spec_yaml import describe
 from advisor.model.study import Study
 
 ROUNDS_WITHOUT_GAIN = 2
-"""Number of consecutive rounds without a gain beyond noise after which tuning no longer pays; our choice."""
+"""Number of consecutive rounds without a gain beyond noise after which we say that tuning no longer pays."""
 LEVEL = 0.05
 """Significance level for a gain, given the variation between seeds."""
 
@@ -109,7 +109,7 @@ def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
 
 
-# --- does it still pay? -----------------------------------------------------------------------------------------------------------
+# --- when tuning no longer pays ---------------------------------------------------------------------------------------------------
 
 
 def _stop(studies: Sequence[Study]) -> str | None:

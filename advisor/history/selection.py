@@ -60,7 +60,7 @@ def _trials_with_name(study: Study, text: str) -> list[Trial]:
 
 
 def logged_name(trial: Trial) -> str:
-    """Return the run's name as logged, without the part of the id that we append if several runs have the same name."""
+    """Return the run's name as logged: without the part of the id that we append to equal names."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
@@ -70,7 +70,9 @@ def _has_value(trial: Trial, name: str, text: str) -> bool:
 
 
 def is_equal(value: Value | None, text: str) -> bool:
-    """Return True if the text names this value. Numbers are compared by value, other values as text without regard to case."""
+    """Return True if the text in a filter NAME=VALUE means this value. Numbers are compared by value; other values are compared
+    as text, and letter case does not matter.
+    """
     if value is None:
         return False
     number = as_number(text)

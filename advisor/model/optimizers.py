@@ -1,7 +1,7 @@
 """Hyperparameters of well-known optimizers, and the usual ranges of their values.
 
-Playbook: "How should Adam's hyperparameters be tuned?". Good values of one optimizer are not good for another: a good learning rate
-for SGD is about a hundred times that for Adam.
+Playbook: "How should Adam's hyperparameters be tuned?". Optimizers need different values: a good learning rate for SGD is about
+a hundred times a good one for Adam.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffices if only the learning rate is tuned. With more trials, the playbook tunes more hyperparameters."""
+"""Number of trials that suffices if only the learning rate is tuned. The playbook tunes more hyperparameters if the study has
+more trials.
+"""
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,14 @@ def denotes(rung: str, name: str, optimizer: str = "") -> bool:
 
 
 def need_different_ranges(values: Iterable[Value]) -> bool:
-    """Return True if these optimizers need different ranges. An unknown optimizer differs from all others."""
+    """Return True if these optimizers need different ranges. An unknown optimizer counts as different from all others."""
     return len({LADDERS.get(optimizer_of(v) or "", v) for v in values}) > 1
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """Return the names of (choice of optimizer, learning rate) if optimizers with different usual rates share one searched rate."""
+    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer, learning
+    rate).
+    """
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None

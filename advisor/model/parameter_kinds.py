@@ -50,7 +50,7 @@ def is_architecture(name: str) -> bool:
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return True if the study varies this hyperparameter and it is a size in the architecture of a neural network."""
+    """Return True if the study varies this hyperparameter and the hyperparameter is a size of the neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False
@@ -87,7 +87,7 @@ def clips_norm(name: str) -> bool:
 
 
 def is_continuous(name: str) -> bool:
-    """Return True if the name denotes a quantity that can also be a fraction: a learning rate or the strength of a regulariser."""
+    """Return True if the name denotes a quantity that need not be whole: a learning rate or the strength of a regulariser."""
     return is_learning_rate(name) or is_regulariser(name)
 
 

@@ -1,4 +1,4 @@
-"""Placeholders in a command that pass a study's settings other than hyperparameters to the training.
+"""Placeholders in a command, which pass a study's settings other than hyperparameters to the training.
 
 `{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule;
 `{schedule.decay_steps}` is an example of the schedule's numbers. `{seed}` differs between runs.
@@ -24,8 +24,8 @@ def values(spec: StudySpec) -> dict[str, str]:
 def to_pass(spec: StudySpec) -> tuple[str, ...]:
     """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
 
-    `max_train_steps` is not needed if a hyperparameter already sets this number of steps, nor `schedule` if one
-    sets its kind.
+    `max_train_steps` is not needed if a hyperparameter sets the number of steps; `schedule` is not needed if one sets the
+    schedule's kind.
     """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")

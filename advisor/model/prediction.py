@@ -1,6 +1,7 @@
-"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges them after its trials have ended.
+"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next
+study's trials have ended.
 
-Each prediction contains all numbers needed to judge it without the earlier study. Objective values keep their original sign.
+Each prediction contains all numbers needed to judge it without the earlier study. Objective values are not negated.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class BestReaches(_Finite):
 
 
 class ShareOfTrials(_Finite):
-    """Prediction that the share of one kind of trials among the ended trials lies on one side of a bound."""
+    """Prediction that the share of one kind of trial among the ended trials is above, or is below, a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
@@ -57,16 +58,16 @@ class ShareOfTrials(_Finite):
     at_most: Part | None = None
     at_least: Part | None = None
     was: Part
-    """Share of such trials in the study that the prediction is based on."""
+    """Share of trials of this kind in the study that the prediction is based on."""
 
 
 class Settled(_Finite):
-    """Prediction that the rule does not report the same problem again."""
+    """Prediction that the rule will not report the same problem again."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str | None = None
-    """The problem that the rule reported earlier; only in older files."""
+    """The problem that the rule reported earlier; only older files contain it."""
 
 
 Expected = Annotated[
@@ -87,7 +88,7 @@ class Prediction(_Finite):
 
 
 def significant(value: float, digits: int = 4) -> float:
-    """Round the value to this many significant digits, because predictions are not more precise than that."""
+    """Round the value to a few significant digits, because predictions are not more precise."""
     return float(f"{value:.{digits}g}")
 
 
@@ -103,7 +104,7 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
 
 
 def _only_saves(expects: Expected) -> bool:
-    """Return True if the prediction expects no better value, apart from rounding."""
+    """Return True if the predicted value is no better than the value before, apart from rounding."""
     return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
 
 

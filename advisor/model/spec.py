@@ -23,7 +23,7 @@ Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "s
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
 SAME = "the same in every trial"
-"""Reason why a parameter that the trials did not vary is fixed. Study files list such parameters as constants."""
+"""Reason for fixing a parameter: the trials did not vary it. Study files list parameters with this reason as constants."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
@@ -47,7 +47,7 @@ class Objective(BaseModel):
 
 
 class MisplacedError(ValueError):
-    """A validation error in a study file, with the keys that lead to the wrong entry; the line number is found from these keys."""
+    """A validation error in a study file, with the keys that lead to the wrong entry; these keys serve to find the line number."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class Parameter(Domain):
     formula: str | None = None
     """Formula of a derived parameter, such as `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
-    """Formula for a searched parameter that trials did not log, such as `learning_rate / (1 - momentum)`."""
+    """Formula that computes a searched parameter from logged ones, such as `learning_rate / (1 - momentum)`."""
     when: Mapping[str, Value] | None = None
     """Condition under which the parameter exists: {other parameter: its value}."""
     why: str | None = None
@@ -116,7 +116,7 @@ class Parameter(Domain):
         return self.role not in ("fixed", "derived") and self.varied
 
     def fixed_at(self, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value. It keeps its declared limits unless the value is outside them."""
+        """Return the parameter fixed at this value. The parameter keeps its declared limits unless the value is outside them."""
         inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
         limits = self.limits if inside else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
@@ -169,7 +169,7 @@ class Region(BaseModel):
 
 
 class Checkpoints(BaseModel):
-    """Policy for the checkpoints that each trial keeps, so that its best step can be selected afterwards."""
+    """Policy for the checkpoints that each trial keeps, so that the best step can be selected afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -219,7 +219,7 @@ class StudySpec(BaseModel):
     predictions: tuple[Prediction, ...] = ()
     """Predicted effects of the advice behind this study; `advisor analyze` judges them after the trials have ended."""
     final_train_steps: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps of the final model, if trials are shorter; the playbook calls this the production length."""
+    """Optimizer steps of the final model's training, if trials are shorter; the playbook calls this the production length."""
     probe: Probe | None = None
     """Kind of measurement, if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
@@ -277,8 +277,8 @@ class StudySpec(BaseModel):
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
         """Return the trial {parameter: value} with all parameters added that can be computed from it.
 
-        Derived parameters use `formula`, searched ones use `equals`. A parameter is left out if its condition is not met
-        or its value is not finite.
+        Derived parameters are computed by `formula`, searched ones by `equals`. A parameter is left out if its condition is not
+        met or if its value is not finite.
         """
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
@@ -321,7 +321,7 @@ class StudySpec(BaseModel):
         return True
 
     def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value; unchanged if it is a constant with this value."""
+        """Return the parameter fixed at this value; unchanged if the parameter is a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 

@@ -24,7 +24,9 @@ _MAX_BYTES = 2_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. It rejects aliases (which can expand a small file), tags and unpaired surrogates."""
+    """YAML loader with YAML 1.2 scalars. The loader rejects aliases (which can expand a small file), tags and unpaired
+    surrogates.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -41,7 +43,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that quotes text which YAML 1.1 or 1.2 would not read as text."""
+    """YAML dumper that quotes any text that YAML 1.1 or 1.2 would not read as text."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -81,7 +83,7 @@ def load(path: Path) -> StudySpec:
 
 
 def loads(text: str, *, source: str = "study file") -> StudySpec:
-    """Parse the study in the text. Raises AdvisorError as `load` does, with `source` as the name of the text."""
+    """Parse the study in the text. Raises AdvisorError as `load` does; `source` is the name of the text in the message."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -194,7 +196,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
 
 
 def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the study. differences: comment on each parameter that differs from the last round."""
+    """Yield the lines of the study file. differences: comment on each parameter that differs from the last round."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
@@ -257,7 +259,7 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_constant(parameter: Parameter) -> bool:
-    """Return True if one line describes the parameter completely, because trials never varied it."""
+    """Return True if one line describes the parameter completely, because trials never varied the parameter."""
     value = parameter.value
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
 
@@ -294,7 +296,7 @@ def _region(region: Region) -> Iterator[str]:
 
 
 def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
-    """Return a comment on each parameter that differs from `parent` in more than its reason."""
+    """Return a comment on each parameter that differs from the one in `parent` in more than the reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
         old_parameter = parent.parameters.get(name)

@@ -82,7 +82,7 @@ def setting(value: Value | None, digits: int = 4) -> str:
 
 
 def count_best(n: int, noun: str = "trial") -> str:
-    """Return the n best with their noun, `best trial` or `best 12 trials`."""
+    """Return `best trial` for n = 1, `best 12 trials` for n = 12."""
     return f"best {noun}" if n == 1 else f"best {count(n, noun)}"
 
 
@@ -95,7 +95,7 @@ _NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "e
 
 
 def spelled(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun; numbers up to ten are spelled as words."""
+    """Return a number with its noun; numbers up to ten are written as words."""
     word = _NUMBER_WORDS[n] if n < len(_NUMBER_WORDS) else f"{n:,}"
     return f"{word} {noun if n == 1 else plural or noun + 's'}"
 
@@ -110,7 +110,9 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line per row of a table, with each column as wide as its longest cell. All rows have equally many cells."""
+    """Return one line per row of a table, with each column as wide as its longest cell. Each row must have the same number of
+    cells.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

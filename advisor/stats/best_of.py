@@ -14,16 +14,16 @@ from advisor.model.space import FloatArray
 
 
 def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
-    """Return the probability that `n` of the trials with costs (N,), drawn without replacement, include a cost below `level`."""
+    """Draw `n` of the costs (N,) without replacement; return the probability that at least one of them is below `level`."""
     return 1 - chance_of_none(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
 def expected_gain(costs: FloatArray, more: int, margin: float = 0.0) -> tuple[float, float]:
     """Return (probability, size) of a gain from `more` further trials that are exchangeable with those of costs (n,), n >= 1.
 
-    A gain is a cost that is lower than the best one so far by more than `margin`; its size is the expected difference. Both are
-    exact for a random subset that is as large a share of the n trials as these are of all n + more trials. Gains shrink with the
-    number of trials, so the size is closer to an upper bound.
+    A gain is a cost that is more than `margin` below the best earlier cost; the size of a gain is the expected difference. Both
+    results are exact for this case: the n trials grow from a random subset by the same factor as they will grow to n + more.
+    Gains shrink with the number of trials, so the size is closer to an upper bound.
     """
     ordered = _ordered(costs)
     total, gaps = len(ordered), ordered - ordered[0]
@@ -48,8 +48,8 @@ def _log_choose(n: int, k: int) -> float:
 def p_of_late_group(sizes: Sequence[int], ranks: Sequence[int], better: int) -> float:
     """Return the p-value of a group of items if `better` items of all groups precede the item with the group's rank in `ranks`.
 
-    It bounds the probability that, in a random order, some group has fewer items than this rank among the first `better` items
-    (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
+    The p-value bounds the probability that in a random order some group has fewer items than its rank among the first `better`
+    items (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
     """
     total = sum(sizes)
     chances = [stats.hypergeom.cdf(rank - 1, total, size, better) for size, rank in zip(sizes, ranks, strict=True)]
@@ -61,9 +61,9 @@ class Halving:
     """Expected difference between the best of a random half of the trials and the best of all trials."""
 
     loss: float
-    """Expected difference between the two best costs, exact for these trials."""
+    """The expected difference, computed exactly from the ranked costs of the trials."""
     shape: float
-    """Shape parameter of the gamma distribution of that difference over random studies of the same size and space."""
+    """Shape parameter of the gamma distribution of the loss over random studies of the same size and space."""
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return (low, high) bounds of the expected loss in other studies of the space; each bound is one-sided at `level`."""
@@ -91,8 +91,8 @@ def expected_best(costs: FloatArray, n: float) -> float:
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
     """Return quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from costs (N,), N >= 1.
 
-    This is the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. If a quantile falls
-    on a failed trial, it is infinite.
+    The quantiles are the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. A
+    quantile that falls on a failed trial is infinite.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     return ordered[[rank_of_best(len(ordered), n, level) - 1 for level in levels.tolist()]]

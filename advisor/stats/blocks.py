@@ -1,4 +1,4 @@
-"""The mean level of a part of a noisy curve, from the means of its blocks: neighbouring points need not be independent."""
+"""The mean of a part of a noisy curve, from the means of blocks of points: neighbouring points need not be independent."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior of a response."""
 SURFACE_SHARE = 0.25
-"""Share of the false alarms allotted to the response surface, which models effects that single axes do not show."""
+"""Share of the allowed false alarms for the response surface, which models effects that single axes do not show."""
 TURN_QUANTILE = 0.5
-"""Probability with which an extended range includes the turning point of the fitted response. One half, because the next round
-can extend the range again and a wider range is sampled less densely.
+"""Probability with which an extended range includes the turning point of the fitted response. One half suffices: the next round
+can extend the range again, and a wider range is sampled less densely.
 """
 MAX_P_LEAN = 0.2
 """Maximum p-value, for the successful trials alone, that good trials cluster at an end. Successful trials are tested separately,
@@ -36,13 +36,13 @@ _DECAY = 0.25
 _POSITIONS = np.linspace(0, 1, 41)
 
 
-# --- do the best trials cluster at an end? ---------------------------------------------------------------------------------------
+# --- clusters of good trials at an end -------------------------------------------------------------------------------------------
 
 
 def scores(costs: FloatArray) -> FloatArray:
     """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
 
-    The logarithm separates good trials clearly and bad trials hardly.
+    The logarithm spreads good trials out and compresses bad ones.
     """
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
@@ -109,7 +109,7 @@ class CrowdedEnd(NamedTuple):
     probability: float
     """Probability that the best value lies at this end of the axis."""
     p: float
-    """p-value: probability that good trials cluster as strongly at any end by chance."""
+    """p-value: probability that good trials cluster at least this strongly at some end by chance."""
     p_successful: float = 0.0
     """p-value for the successful trials alone at this end; 0 if no trial failed."""
 
@@ -124,10 +124,10 @@ def crowded_ends(
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and the
-    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by `crowding` and
-    `responses`. If there are several axes, a quarter of the level is used for the response `surface`, which detects effects that
-    exist only while another hyperparameter is at good values.
+    numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and
+    the best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by
+    `crowding` and `responses`. With several axes, the response `surface` gets a quarter of the level; it detects effects that
+    exist only while another hyperparameter has good values.
     """
     values, several = scores(costs), len(numeric) + len(choices) > 1
     p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
@@ -152,7 +152,7 @@ def crowded_ends(
 def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
     """Return the p-value of a cluster of good trials at this end among the successful trials alone.
 
-    The result is 0 if no trial failed or fewer than 3 succeeded.
+    The p-value is 0 if no trial failed or fewer than 3 succeeded.
     """
     is_known = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or is_known.sum() < 3:
@@ -172,8 +172,8 @@ class Response(NamedTuple):
     high: float
     """Probability that the best position lies at the high end of the axis."""
     step_low: float
-    """Distance from the low end to the turning point of the response, in range widths: the `TURN_QUANTILE` over posterior draws
-    extrapolated as parabolas, or inf if too few of them turn.
+    """Distance in range widths from the low end to the turning point of the response: the `TURN_QUANTILE` of the posterior
+    draws, extrapolated as parabolas; inf if too few draws turn.
     """
     step_high: float
     optimum: tuple[float, float] = (0.0, 1.0)
@@ -208,7 +208,7 @@ def _degree(positions: FloatArray) -> int:
 def _cubic(positions: FloatArray, degree: int) -> FloatArray:
     """Return the values of Legendre polynomials of degrees 1 to `degree` at the positions, shape (n, degree).
 
-    They have unit variance over 0..1, and are 0 for missing positions.
+    The values have unit variance over 0..1, and are 0 for missing positions.
     """
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
@@ -224,7 +224,9 @@ def _indicators(positions: FloatArray) -> FloatArray:
 def _evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (posterior mean, covariance) of the weights. EM estimates the noise and one prior variance per group."""
+    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise and one prior variance
+    per group.
+    """
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
@@ -236,7 +238,7 @@ def _evidence(
         second_moments = (mean**2 + np.diag(covariance)) / prior
         new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
-        # Two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
+        # Add two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
         explained = noise * (len(prior) - precision @ np.diag(covariance))  # trace of gram @ covariance
         new_noise = float((residual @ residual + explained + 0.02) / (n + 2))
         done = np.allclose(new_scale, scale, rtol=1e-3) and abs(new_noise - noise) < 1e-3 * noise
@@ -267,7 +269,7 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         # One step of Newton's method leads from the end to the turning point of each draw.
         f0, f1, f2 = (draws @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        falls = slope > 0  # the response falls towards the end
+        falls = slope > 0  # the cost falls towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
@@ -281,7 +283,8 @@ CERTAIN_TURN = 0.95
 MIN_TURN = 4
 """Minimum number of points to test if the response turns before the end."""
 MIN_LOCAL = 8
-"""Minimum number of points to fit a local parabola to. It is fitted to the better half of the points, or to all if half are fewer.
+"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points
+if the half has fewer.
 """
 
 
@@ -308,9 +311,9 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
 def turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if results along the only axis turn before the end, so that the optimum lies inside the range.
 
-    positions, costs: (n,), finite. Results turn if the outermost point is not the best and one of two conditions holds: a parabola
-    fitted to the better half of the points most likely turns before the end, or the outermost point is worse than its neighbours
-    by more than noise. An upper bound of the noise comes from the second differences of the better half of the other points.
+    positions, costs: (n,), finite. Results turn if the outermost point is not the best and, in addition, is worse than its
+    neighbours by more than noise, or a parabola fitted to the better half of the points most likely turns before the end. An
+    upper bound of the noise comes from the second differences of the better half of the other points.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]

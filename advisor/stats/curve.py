@@ -15,7 +15,9 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 6
 """Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Maximum finite value; larger values count as infinite. Only diverged runs exceed it, and squares of smaller values are finite."""
+"""Maximum finite value; larger values count as infinite. Only diverged runs have larger values, and squares of smaller values
+are finite.
+"""
 _WINDOW = 0.1
 """Width of the window whose median is a level, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
@@ -24,7 +26,7 @@ _ROUNDING = 2 * float(np.finfo(np.float32).eps)
 LATE_POINTS = 5
 """Minimum number of points in the second half of a curve, or at its end, to fit a line."""
 _DEFAULT_INFLATION = 2.0
-"""Variance inflation if there are too few evaluations to estimate it. It corresponds to a lag-1 autocorrelation of 1/3."""
+"""Variance inflation if there are too few evaluations to estimate it. The value corresponds to a lag-1 autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
@@ -63,7 +65,7 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
 def smoothed(y: FloatArray, window: int) -> FloatArray:
     """Return the curve (n,), n >= window, smoothed by a Savitzky-Golay filter of degree 2 with an odd window.
 
-    The result equals `scipy.signal.savgol_filter`, whose import takes longer than judging most studies.
+    Equals `scipy.signal.savgol_filter`, which we avoid because its import takes longer than judging most studies.
     """
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
     projection, half = basis @ basis.T, window // 2
@@ -74,7 +76,7 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
 def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
     """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; x: (n,), evenly spaced.
 
-    lag: lag-1 autocorrelation. The result is degree + 1 for white noise.
+    lag: lag-1 autocorrelation. For white noise, this share times n is degree + 1.
     """
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
@@ -96,14 +98,15 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """The level that is compared with the best level. The result is the level at the end of the curve, or the value of one
-    point."""
+    """The later level, which is compared with the best level. Either the level at the end of the curve or the value of one
+    point.
+    """
     error: float
     """Standard error of the difference between the two levels, including noise that persists over a window."""
     p: float
     """p-value of the rise under the hypothesis of a curve that never rises; corrected for choosing the lowest of many levels."""
     gain: float
-    """Highest minus lowest level of the curve; the scale that a rise is compared with."""
+    """Highest minus lowest level of the curve; rises are expressed as shares of this gain."""
 
     @property
     def height(self) -> float:
@@ -164,7 +167,7 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a curve's level from a given point to the end of the curve."""
+    """The change of a curve's level from one point to the end of the curve."""
 
     before: float
     after: float
@@ -195,7 +198,9 @@ def _width(n: int) -> int:
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise`. If most second differences are rounding errors (a coarse metric), use their root mean square instead."""
+    """Return `noise`. If most second differences are rounding errors (a coarse metric), use the root mean square of the
+    differences instead.
+    """
     robust_noise = noise(y)
     if robust_noise > _ROUNDING * np.abs(y).max():
         return robust_noise
@@ -206,7 +211,7 @@ def _noise_or_resolution(y: FloatArray) -> float:
 def _point_error(y: FloatArray, at: int, width: int) -> float:
     """Return the standard deviation of single points, including autocorrelated noise; 0 if there are too few points.
 
-    It is computed from the second half of the curve without the window around index `at`, because that window is tested.
+    The noise is computed from the second half of the curve without the window around index `at`, because that window is tested.
     """
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * LATE_POINTS else 0.0
@@ -235,8 +240,8 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
     """Return the standard error of a curve's level: the larger of two estimates, from point-to-point noise and from the scatter of
     levels.
 
-    The scatter of levels includes noise that persists over many points. It is computed from third differences between adjacent
-    windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
+    The scatter of levels includes noise that persists over many points. The scatter is computed from third differences between
+    adjacent windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
     """
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:

@@ -1,7 +1,8 @@
-"""Carries a quantity over to a larger size: a trend over log size whose slope may drift, so intervals grow with the distance.
+"""Extrapolates a quantity to a larger model or data size. The slope of the trend over log size may drift, so intervals grow with
+the distance.
 
-With two to five sizes, data cannot show how straight the trend is, so we integrate over several drifts and deviations. Real trends
-bend: the best learning rate of small models falls faster between larger sizes, and losses flatten.
+Two to five sizes cannot show how straight the trend is, so we integrate over several drifts and deviations. Real trends bend:
+the best learning rate of small models falls faster between larger sizes, and losses flatten.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 4000
 _RATE_DRIFTS, _RATE_DEVIATIONS = (0.03, 0.1, 0.3), (0.05, 0.1, 0.2)
-"""Standard deviations of the change of the slope over a factor of e in size, and of single sizes from the trend, for log rates. Our
-choice, on development seeds of `benchmarks/quality/ladder.py`."""
+"""Standard deviations for log learning rates: of the change of the slope over a factor of e in size, and of single sizes from
+the trend. Our choice, on development seeds of `benchmarks/quality/ladder.py`.
+"""
 _RATE_SLOPE = 0.5
-"""Standard deviation of the slope of the log rate over log size. It is -0.5 if the rate falls as 1 / width, -0.71 in Step Law, and
-0 with mup."""
+"""Standard deviation of the slope of the log rate over log size. The slope is -0.5 if the rate falls as 1 / width, -0.71 in Step
+Law, and 0 with mup.
+"""
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
-"""The same for costs, in units of the range of the known costs."""
+"""Standard deviations for costs, as for log rates; the unit is the range of the known costs."""
 _COST_SLOPE = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
 """Exponents of the power law of a cost: cost = floor + factor * size ** -exponent."""
@@ -38,7 +41,7 @@ class Trend(NamedTuple):
     known: FloatArray
     """Values at the known sizes, (DRAWS, K)."""
     new: FloatArray
-    """Value at the new size, with its own deviation from the trend, (DRAWS,)."""
+    """Value at the new size, including a random deviation from the trend, (DRAWS,)."""
 
 
 def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new: float) -> Trend:
@@ -60,7 +63,7 @@ def _linear(distance: FloatArray) -> FloatArray:
 
 
 def _power(exponent: float) -> Feature:
-    """Return the power law of an exponent with a slope of 1 at the smallest size."""
+    """Return the power law with this exponent, scaled to a slope of 1 at the smallest size."""
     return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 

@@ -1,11 +1,12 @@
 """The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
 
-A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
-a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
-better other settings may be. Both the shared response and the deviations are sums of one function per hyperparameter and a joint
-function of all hyperparameters. The shares of these two parts are fitted, because joint effects need more settings to be detected.
-The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams,
-"Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups
+share, a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit
+estimates how much better other settings may be. Both the shared response and the deviations are sums of one function per
+hyperparameter and a joint function of all hyperparameters. The shares of the additive and the joint part are fitted, because
+joint effects need more settings to be detected. The best value of a group is the minimum of its response near the good settings.
+Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen,
+"Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PARAMETER_DRAWS = 20
 _RESPONSE_DRAWS = 40
 """Number of responses to draw for each draw of the model's parameters."""
 _MAX_POINTS = 128
-"""Maximum number of settings to fit the response to; it is exceeded only if small groups need `MIN_EACH` settings."""
+"""Maximum number of settings to fit the response to; exceeded only if small groups need `MIN_EACH` settings."""
 _REPEAT_DRAWS = 20_000
 """Number of draws of the means of repeated settings."""
 MAX_PLACES = 240
@@ -118,8 +119,9 @@ class _Scale:
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of costs near the best cost. The noise of the scores is given as the logarithm of its
-        variance."""
+        """Return the standard deviation of costs near the best cost. `log_variance`: logarithm of the variance of the scores'
+        noise.
+        """
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 
@@ -198,8 +200,8 @@ def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
 def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
     """Return the places (m, coordinates) at which to seek the best value: good settings, and random places between and around them.
 
-    Half of the random places lie on lines through two good settings. In the other half, each coordinate is drawn separately,
-    because different settings may contain the best values of different hyperparameters.
+    Half of the random places lie on lines through two good settings. For the other half, each coordinate is drawn separately,
+    because the best values of different hyperparameters may occur in different settings.
     """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
@@ -240,7 +242,7 @@ class _Model:
         self.mode = self._fit()
 
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
-        """Return minus the logarithm of the penalised likelihood, and its gradient."""
+        """Return the negative logarithm of the penalised likelihood, and the gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
         single, single_slopes = _kernel(relevance[:, None, None] * self.distances)
         joint, joint_slope = _kernel(np.tensordot(relevance, self.distances, 1))
@@ -311,7 +313,7 @@ class _Model:
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _order_by_promise(self, similar: FloatArray, group: int) -> IntArray:
-        """Return the indices of the places by the mean minus standard deviation of the group's response, lowest first."""
+        """Return the indices of the places, sorted by mean minus standard deviation of the group's response, lowest first."""
         mean, half = self._conditioned(self.mode, similar, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT_VARIANCE - (half**2).sum(0), 0))
@@ -337,7 +339,7 @@ class _Model:
         return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
 
     def _conditioned(self, hyper: FloatArray, similar: FloatArray, same: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean (m,) at m places, and the matrix (n, m) whose square is the reduction of their covariance.
+        """Return the posterior mean (m,) at m places, and a matrix R (n, m) such that the data reduce the covariance by R^T R.
 
         similar: similarity (n, m) of the settings to the places; same: True if the groups are equal.
         """

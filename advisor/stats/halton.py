@@ -1,6 +1,7 @@
-"""The scrambled Halton sequence, bit for bit identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
+"""The scrambled Halton sequence. Its points are bit-identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version.
+We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version of
+SciPy.
 
 Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """
@@ -41,7 +42,7 @@ def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Return the numbers (n,) with permuted digits, mirrored at the radix point."""
+    """Permute the digits of the numbers (n,) and mirror them at the radix point."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permutation in digits:

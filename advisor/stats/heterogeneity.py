@@ -26,9 +26,10 @@ class Heterogeneity:
 
     @property
     def examples_needed(self) -> float:
-        """Ratio of the number of examples with which the observed range would be detectable to the present number.
+        """Factor by which the number of examples must grow for the observed range to be detectable.
 
-        Errors fall with the square root of the number of examples. The ratio is infinite if the values are equal.
+        This assumes that errors fall with the square root of the number of examples. The factor is infinite if the values are
+        equal.
         """
         return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
 

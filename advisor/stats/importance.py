@@ -2,8 +2,8 @@
 
 A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of the
 ranks, so that neither the unit nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their
-posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the settings that were tried: a
-share of the variance between trials, including noise.
+posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the tried settings: a share
+of the variance between trials. That variance includes noise.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ DRAWS = 40
 _FOURIER_FEATURES = 100
 """Number of random Fourier features that make up a function drawn from the prior."""
 _EVALUATIONS = 5000
-"""Approximate number of points at which responses are compared; exceeded only with many axes."""
+"""Approximate number of points at which responses are compared; only studies with many axes exceed it."""
 _MAX_NUMBERS = 4_000_000
 """Maximum size of an array of points at which responses are computed at once, in numbers."""
 _REPETITIONS = 4
-"""Number of other trials whose position replaces that of a point, for each point and axis."""
+"""For each point and axis: number of other trials whose position replaces the position of the point."""
 _MIN_PLACES = 32
 """Minimum number of points at which responses are compared, even with many axes."""
 _DIFFERENCE_STEP = 0.1
 """Step of the finite differences that approximate the curvature."""
 _MAX_SD = 3.0
-"""Maximum standard deviation of the posterior of a relevance's logarithm; equal to that of its prior."""
+"""Maximum posterior standard deviation of a log relevance; equal to its prior standard deviation."""
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 """Bounds of the log relevances, the log signal and the log noise."""
 _CHOICE_COORDINATE = 0.125**0.5
@@ -51,7 +51,7 @@ _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
 _MIN_P = 0.01
-"""Smallest p-value that `Response.p` returns, and the p-value at or below which a single axis counts as significant."""
+"""The smallest p-value that `Response.p` returns; also the maximum p-value of a significant single axis."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
@@ -128,10 +128,10 @@ class Response:
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
 
-        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
-        shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis that
-        the response lacks because its effect is weaker. If `others` has entries, axes are only tested alone, because the test must
-        correct for the selection among all axes.
+        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to
+        19 shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis
+        that the response lacks because its effect is weaker. If `others` has entries, only these single-axis tests are made,
+        because the p-value must be corrected for the selection among all axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]
@@ -149,7 +149,7 @@ class Response:
         return 1 / (_MAX_SHUFFLES + 1)
 
     def p_within(self, axis: int, among: BoolArray) -> float:
-        """Return the p-value of the dependence on an axis among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
+        """Return the p-value of an axis's effect among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
 
         among: mask (n,) of these trials. The effects of the other axes, fitted to all trials, are removed first.
         """
@@ -171,7 +171,7 @@ class Response:
         return [self._draw(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
 
     def _curvature(self) -> FloatArray:
-        """Return the Hessian of minus the log-likelihood at its mode, by finite differences of the gradient."""
+        """Return the Hessian of the negative log-likelihood at the mode, by finite differences of the gradient."""
         rows = []
         for k in range(len(self.mode)):
             step = np.zeros(len(self.mode))
@@ -197,7 +197,7 @@ class Response:
         """For each point and axis, return the trials whose positions replace the point's position, shape (axes, points,
         repetitions).
 
-        These trials are evenly spaced in order along the axis, which reduces the sampling error.
+        The other trials are evenly spaced in rank along the axis, which reduces the sampling error.
         """
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
         trials = []
@@ -211,8 +211,8 @@ class Response:
     def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return responses at the trials, responses with each set of axes replaced by those of other trials, and total variances.
 
-        The shapes are (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance is the noise
-        variance plus the variance of the response between points that take each coordinate from a different trial.
+        Shapes of the three results: (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). Total variance: the
+        noise variance plus the variance of the response over points that take each coordinate from a different trial.
         """
         n = len(self.points)
         count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))
@@ -276,7 +276,8 @@ def kernel(block: FloatArray, relevance: float) -> FloatArray:
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return coordinates (n, c) of an axis. Their distances equal those of the positions, or are constant for choices.
+    """Return coordinates (n, c) of an axis. Distances between coordinates equal those between positions; between choices they
+    are constant.
 
     A point without a position is half a range away from all points that have one.
     """

@@ -30,7 +30,7 @@ _WIDTHS = (2, 6, 18, 54)
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
-"""Minimum number of points in a level whose noise is approximately normal; fewer points are sensitive to atypical minibatches."""
+"""Minimum number of points whose median has approximately normal noise; fewer points are sensitive to atypical minibatches."""
 _MIN_TAIL = 80
 """Minimum number of independent changes to fit the tail from their upper quartile."""
 _MIN_LOST_SHARE = 0.5
@@ -38,14 +38,14 @@ _MIN_LOST_SHARE = 0.5
 _LASTING_SHARE = 0.9
 """Minimum share of the levels after a collapse that must lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of a loss's changes that count as its steepest rises."""
+"""Share of a loss's changes that count as steepest rises."""
 _MIN_RATE_GROWTH = 1.5
 """Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The upper tail of a series' values: an exponential tail whose scale comes from the bulk of the values."""
+    """The upper tail of a series' values, modelled as exponential; its scale comes from the bulk of the values."""
 
     base: float
     """Value at which the tail begins."""
@@ -57,14 +57,14 @@ class Tail:
     """Number of independent excesses from which the scale is estimated."""
 
     def p(self, value: float) -> float:
-        """Return the probability that the largest of the values reaches `value` by chance; exact for an exponential tail."""
+        """Return the probability that the largest of the values reaches `value` by chance (exact for an exponential tail)."""
         excess = value - self.base
         if not excess > 0:
             return 1.0
         return min(1.0, self.tries * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
 
     def limit(self, chance: float) -> float:
-        """Return the level that the largest value exceeds with probability `chance`."""
+        """Return the limit that the largest value exceeds with probability `chance`."""
         grown = math.expm1(math.log(max(self.tries / chance, 1.0)) / self.freedom)
         return self.base + self.freedom * self.scale * grown
 
@@ -79,10 +79,10 @@ def upper_tail(values: FloatArray, begin: float = 0.5) -> Tail | None:
 def level_tail(moves: FloatArray, width: int) -> Tail | None:
     """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
-    The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
-    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes are computed from
-    common points, so we treat only changes half a width apart as independent. With this rule, error rates were never above the
-    nominal level in simulated noise, including heavy-tailed and autocorrelated noise.
+    The scale is estimated from falls and rises together, because noise causes both alike. With many changes, the tail begins at
+    their upper quartile, which gives a tighter bound if the real tail is lighter than exponential. Neighbouring changes are
+    computed from common points, so we treat only changes half a width apart as independent. With this rule, error rates in
+    simulations never exceeded the nominal level, even for heavy-tailed and autocorrelated noise.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))
@@ -97,8 +97,8 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
-    """Return the tail of sorted excesses (n,). Above their median only their number counts, so that outliers
-    have no effect.
+    """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have
+    no effect.
     """
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half
@@ -125,7 +125,7 @@ class Jump:
     p: float
     """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
     limit: float
-    """Level that a chance jump from `before` exceeds in one of 20 such series."""
+    """Level that a chance jump from `before` exceeds in one of 20 series without jumps."""
     log: bool
     """True if shares refer to the logarithm of the loss: the loss had fallen tenfold or blew up."""
 
@@ -148,8 +148,8 @@ def largest_jump(
 def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
 
-    Return None without such a rise. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a
-    collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
+    Return None if no rise qualifies. explained: jumps of this loss to leave out. The noise is estimated before the rise, because
+    a collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -193,7 +193,7 @@ def _lasting_rise(
     final = float(np.median(y[index:]))
     if final - level < _MIN_LOST_SHARE * fall:
         return None
-    # Only the changes shortly before the rise: among earlier ones, the steeper trend would count as noise.
+    # Only the changes shortly before the rise count, because earlier in training the steeper trend would count as noise.
     moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
@@ -208,7 +208,7 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
     """Return a mask (n,) of the points of a finite loss that are at most one point away from its steepest rises (the steepest 5 %
     of all changes).
 
-    width: number of points in the levels that are compared. All False for fewer than 20 points.
+    width: number of points in the levels that are compared. The mask is all False for fewer than 20 points.
     """
     steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
@@ -222,8 +222,8 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
 def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     """Return (the loss on the scale on which changes are measured, True if that scale is logarithmic).
 
-    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after index
-    `first`: after a blow-up, noise is proportional to the loss, and on a linear scale it would hide the earlier fall.
+    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after
+    index `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
     fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _MIN_BLOWUP * start
@@ -310,16 +310,16 @@ class EarlyRise:
     p: float
     """p-value: probability that noise in the first value and in the level causes a rise at least this large."""
     limit: float
-    """Level that noise exceeds in one of 20 runs."""
+    """Level that noise alone exceeds in one of 20 runs."""
 
 
 def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     """Return the largest rise of a finite loss (n,) above its first value within its first `early` points.
 
-    Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part and
-    the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows with
-    the loss. Noise may make the first value low (with a normal tail, because it is a mean over a batch) or the highest level high.
-    The p-value is at least `wandering.chance_of_start`, because autocorrelated noise may rise as far.
+    Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part
+    and the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows
+    with the loss. Noise may lower the first value (with a normal tail, because this value is a mean over a batch) or raise the
+    highest level. The p-value is at least `wandering.chance_of_start`, because autocorrelated noise may rise as far.
     """
     if early < 2 or len(values) < 8:
         return None
@@ -352,8 +352,8 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     """Return the rise above the first value that the highest of `tries` levels exceeds with each of `_PROBABILITIES` by chance.
 
-    A level of few points may contain atypical minibatches. For these, half of the probability is assigned to the level's
-    exponential tail and half to the first value. A level of many points is approximately normal.
+    The median of many points is approximately normal. The median of few points may contain atypical minibatches; in that case,
+    half of the probability is assigned to the median's exponential tail and half to the first value.
     """
     deviation, freedom = _lower_spread(noise)
     tail = level_tail(-noise, 1) if len(noise) >= _MIN_TAIL else None
@@ -373,7 +373,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
 
 
 def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the longer of two noise series, or the other one if it has enough points and less than half the scatter."""
+    """Return the longer of two noise series, or the shorter one if it has enough points and less than half the scatter."""
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])

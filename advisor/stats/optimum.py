@@ -1,8 +1,9 @@
-"""The best position on one axis, with its uncertainty: a Gaussian process whose parameters are integrated over, not fitted.
+"""The best position on one axis, with its uncertainty, from a Gaussian process whose parameters are integrated over, not fitted.
 
-With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every point
-has no noise. Sweeps of one training at several sizes are alike, so they share the shape of the response; each has its own noise.
-Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between positions.
+With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every
+point has no noise. Sweeps of one training at several sizes have similar responses, so they share the shape of the response, but
+not the noise. Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between
+positions.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ DRAWS = 1000
 """Number of draws from the posterior."""
 _GRID = 101
 _LENGTHS = np.geomspace(1.0, 6.0, 6) * math.log(2)
-"""Length scales of the response, in units of the natural logarithm: a factor of 2 to a factor of 64."""
+"""Length scales of the response on the natural log scale; they correspond to factors of 2 to 64."""
 _SIGNALS = np.geomspace(0.1, 3.0, 4)
 _NOISES = np.geomspace(0.02, 1.0, 8)
-"""Standard deviations of the response beside a parabola, and of the noise of one value, for values with standard deviation 1."""
+"""Standard deviations of the response's deviation from a parabola, and of the noise of one value, if the values have standard
+deviation 1.
+"""
 _PARABOLA = 4.0
 """Prior variance of the coefficients of the parabola, for positions from -1 to 1."""
 _NOISE_PRIOR = (math.log(0.2), 1.0)
@@ -39,7 +42,7 @@ Parameters = tuple[float, float, float]
 
 
 class Optimum(NamedTuple):
-    """Draws of the lowest point of one sweep, each (DRAWS,)."""
+    """Posterior draws of the lowest point of one sweep; each array has shape (DRAWS,)."""
 
     positions: FloatArray
     costs: FloatArray

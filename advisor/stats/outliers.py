@@ -1,4 +1,4 @@
-"""Failed trials: which trials failed, and beyond which value of a hyperparameter they fail."""
+"""Failed trials: finds them, and finds the value of a hyperparameter beyond which trials fail."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from advisor.model.space import BoolArray, FloatArray, IntArray
 
 Side: TypeAlias = Literal["low", "high"]
 _Labels: TypeAlias = NDArray[np.int8]
-"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits, because there are thousands of
-permutations of thousands of trials.
+"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits suffice and save memory: there are
+thousands of permutations of thousands of trials.
 """
 
 SEED = 0
@@ -31,16 +31,17 @@ def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, wor
 
     costs, starts: best and first costs (n,), NaN if unknown. worse: mask (n,) of trials whose training loss ended well above its
     beginning. A stuck trial is no better than its own first evaluation or than the highest first evaluation of the study. The
-    latter counts too, because if most learning happens before the first evaluation, noise looks like a gain. In addition, a stuck
-    trial is `worse`, or a gap wider than the range of all trials that learned separates it from these; results that degrade
-    gradually do not count. At least 4 trials must have learned.
+    highest first evaluation counts because noise looks like a gain if most learning happens before the first evaluation. In
+    addition, a stuck trial is `worse`, or a gap wider than the range of all trials that learned separates it from these; results
+    that degrade gradually do not count. At least 4 trials must have learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
         is_known = feasible & np.isfinite(starts)
         highest = np.max(starts, where=is_known, initial=-np.inf)
-        # 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks like progress.
+        # The limit is 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks like
+        # progress.
         past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
         past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
         no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any
@@ -52,7 +53,9 @@ def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, wor
 
 
 def chance_of_share(failed: float, total: float, share: float) -> float:
-    """Return the probability that at least `share` of all further trials fail, after `failed` of `total` did (Jeffreys prior)."""
+    """Return the probability that at least `share` of all further trials fail, after `failed` of `total` trials failed (Jeffreys
+    prior).
+    """
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
@@ -89,12 +92,12 @@ def regions(
 ) -> list[Region]:
     """Return regions on one side of a threshold where trials fail, most certain first; at most one per axis and side.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other trials
-    as well as possible (Kolmogorov-Smirnov statistic). Otherwise the region contains as many failed trials as possible, provided
-    that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2) distances. If both are set, a
-    region counts only if the best trial lies within the first distance of its edge, or is the nearest trial outside it and within
-    the second distance. sides: the ends of each axis to examine. The p-value is the share of permutations of the labels in which
-    any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other
+    trials as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as
+    possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
+    distances. If `best` and `near` are set, a region counts only if the best trial lies within the first distance of its edge,
+    or is the nearest trial outside it and within the second distance. sides: the ends of each axis to examine. The p-value is
+    the share of permutations of the labels in which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
@@ -127,8 +130,8 @@ def _best_cut(
     """Return (score, start) of the best region at the high end for each row of labels (rows, n); positions (n,) ascend."""
     weights = np.where(labels == 1, 1.0, -penalty)
     sums = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
-    sums[:, 0] = -np.inf  # the region must not contain all trials
-    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # nor may it separate equal values
+    sums[:, 0] = -np.inf  # exclude the region of all trials
+    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # exclude regions that separate equal values
     cut = sums.argmax(1)
     score = np.maximum(sums[np.arange(len(sums)), cut], 0)
     if max_distances is not None:

@@ -16,7 +16,7 @@ LEVEL = 0.01
 POWER = 0.8
 """Probability with which a study must detect an effect."""
 _TERMS = 2
-"""Number of terms of the response along one range: linear and quadratic."""
+"""Number of terms of the fitted response along one range: linear and quadratic."""
 _MAX_TRIALS = 100_000
 
 

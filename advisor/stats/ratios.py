@@ -15,9 +15,10 @@ _BLOCKS = 10
 
 
 def chance_of_share(share: float, points: int, limit: float) -> float:
-    """Return the binomial probability that at least `share` of `points` independent points have a property of true share `limit`.
+    """Return the binomial probability that at least `share` of `points` independent points have a property if its true share is
+    `limit`.
 
-    A weighted share is rounded to a whole number of points.
+    The product `share` * `points` is rounded, because a weighted share need not be a whole number of points.
     """
     if points < 1:
         return 1.0

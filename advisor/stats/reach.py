@@ -14,9 +14,9 @@ from advisor.model.space import FloatArray, IntArray
 MIN_POINTS = 3
 """Minimum number of points to estimate a rate of fall; a level is the median of this number of points."""
 RECENT = 1 / 3
-"""Share of the training so far that counts as recent. Chosen on the curves of `benchmarks/quality/guard.py`."""
+"""Share of the training so far that counts as recent. The value was chosen on the curves of `benchmarks/quality/guard.py`."""
 _SPAN = 0.1
-"""Minimum distance between the two points of a slope, as a share of the points so far: neighbours differ mostly by noise."""
+"""Minimum distance between the two points of a slope, as a share of the points so far; closer points differ mostly by noise."""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:
@@ -49,7 +49,7 @@ def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, until: fl
 
 
 def costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
-    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost by then.
+    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost up to that step.
 
     curves: steps and `best_so_far` of each curve.
     """
@@ -61,7 +61,7 @@ def later_gain(best: float, costs: FloatArray, finals: FloatArray) -> float:
     """Return the largest fall of a completed curve after a step, below `best` or below the curve's cost at the step.
 
     costs: `costs_by` that step. finals: lowest cost of each whole curve. If a curve was worse than `best` at the step, only its
-    fall below `best` counts. inf if a curve had no cost by then.
+    fall below `best` counts. Return inf if a curve had no cost by that step.
     """
     if not np.isfinite(costs).all():
         return np.inf

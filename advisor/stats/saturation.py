@@ -38,7 +38,7 @@ def series_mean(values: FloatArray) -> Mean:
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
     short_length, long_blocks = divmod(len(values), blocks)
-    split = long_blocks * (short_length + 1)  # segments as in np.array_split: the first ones have one more value
+    split = long_blocks * (short_length + 1)  # same segments as np.array_split: the first ones have one more value
     parts = np.median(values[split:].reshape(-1, short_length), axis=1)
     if long_blocks:
         parts = np.concatenate([np.median(values[:split].reshape(long_blocks, -1), axis=1), parts])
@@ -46,7 +46,7 @@ def series_mean(values: FloatArray) -> Mean:
 
 
 def pooled(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several means; its error is the larger of the combined errors and the error from their scatter."""
+    """Return the mean of several means. Its error is the larger of two estimates: from their errors and from their scatter."""
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -77,12 +77,11 @@ class Growth(NamedTuple):
     chosen: int
     """Index of the size beyond which larger sizes add nothing."""
     saturated: float
-    """Probability that the quantity does not nearly double with the size beyond the chosen one; NaN if no larger size was measured.
-    """
+    """Probability that doubling the chosen size does not nearly double the quantity; NaN if no larger size was measured."""
     max_factor: float
     """Largest growth factor per doubling of the size, over the sizes up to the next one after the chosen one."""
     never: float
-    """Probability that the quantity did not nearly double between any two neighbours among these sizes."""
+    """Probability that the quantity never nearly doubled with the size, between any two neighbouring sizes up to that next one."""
 
 
 def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:

@@ -14,7 +14,9 @@ from advisor.stats.outliers import Side
 
 SEED = 0
 MAX_POINTS = 80
-"""Maximum number of points to fit; the lowest values are used, because the region around the best point matters most."""
+"""Maximum number of points to fit. The points with the lowest values are used, because the region around the best point matters
+most.
+"""
 DRAWS = 500
 """Number of draws from the posterior of the response."""
 PERMUTATIONS = 2999
@@ -23,8 +25,9 @@ _CHOICE_DISTANCE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
 TREND = 0.3
-"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. Chosen on development seeds of the
-closed loop, where forecasts of the next study were calibrated with it."""
+"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. With this variance, forecasts of
+the next study were calibrated on development seeds of the closed loop.
+"""
 _NOISE_STARTS = (-2.0, -5.0)
 """Log noise at which the fit of a `Surface` starts."""
 # Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
@@ -48,10 +51,10 @@ def ends(
     """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
 
     values: (n,), lower is better. The kernel is a squared exponential with one relevance per axis (automatic relevance
-    determination), fitted by penalised maximum likelihood. The probability is that the lowest value along the axis lies within
-    `edge` of the end if the other hyperparameters are as in the best few points. The p-value is from a permutation test; its
-    statistic is the slope of the likelihood with respect to the axis's relevance, for the model fitted without the axis. It is
-    exact if the axis was sampled independently of the others.
+    determination), fitted by penalised maximum likelihood. The probability refers to this event: the lowest value along the axis
+    lies within `edge` of the end, with the other hyperparameters as in the best few points. The p-value is from a permutation
+    test; its statistic is the slope of the likelihood with respect to the axis's relevance, for the model fitted without the
+    axis. The test is exact if the axis was sampled independently of the others.
     """
     order = np.argsort(values, kind="stable")[:MAX_POINTS]
     y = values[order] - values[order].mean()
@@ -82,9 +85,9 @@ def results_at(
 ) -> FloatArray:
     """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m).
 
-    The result is empty if the values carry no information. The response includes a linear trend. Without it, the model would expect
-    average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as for `ends`;
-    new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
+    Return an empty array if the values carry no information. The response includes a linear trend, because a model without trend
+    expects average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as
+    for `ends`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -194,13 +197,15 @@ def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     if not numeric:
         both_known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
         return np.where(one_missing | (both_known & (a[:, None] != b[None, :])), _CHOICE_DISTANCE, 0.0)
-    # A missing value is placed beside the middle of the axis, because no point on it is equally far from all values.
+    # A missing value is placed beside the middle of the axis, because no point on the axis is equally far from all values.
     x, z = np.nan_to_num(a, nan=0.5), np.nan_to_num(b, nan=0.5)
     return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _CHOICE_DISTANCE, 0.0))
 
 
 def _relevance_p(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
-    """Return the p-value of an axis that the fitted model lacks: that it raises the likelihood only by chance."""
+    """Return the p-value of an axis that the fitted model lacks: the probability that a shuffled axis raises the likelihood as
+    much.
+    """
     at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
@@ -248,7 +253,7 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
 
 
 def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the leave-one-out residuals: each value minus its prediction from all other values; arguments as for `fit`.
+    """Return the leave-one-out residuals: each value minus the prediction from all other values. Arguments are as for `fit`.
 
     The model's parameters are fitted once, to all values.
     """

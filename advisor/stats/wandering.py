@@ -22,11 +22,10 @@ _MAX_LAG = 0.97
 def chance_of_start(values: FloatArray, early: int) -> float:
     """Return the probability that a curve without trend starts as low, or rises as high within its first `early` points (p-value).
 
-    values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The first
-    half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
-    autocorrelation. If the curve falls below its start, it has a trend, which makes a rise less likely. In that case, return the
-    probability that strongly autocorrelated noise alone rises as far, and 0 for other noise. Also return 0 if the second half is
-    too short.
+    values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The
+    first half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
+    autocorrelation. A curve that falls below its start has a trend, which makes a rise less likely. For such a curve, return the
+    probability that strongly autocorrelated noise alone rises as far; 0 for other noise, or if the second half is too short.
     """
     second_half = values[max(early, len(values) // 2) :]
     if early < 2 or len(second_half) < _MIN_POINTS:
@@ -45,7 +44,7 @@ def chance_of_start(values: FloatArray, early: int) -> float:
         tries = max(early * independent / len(second_half), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
         return min(1.0, chance)
-    # For few values or a heavy tail, the extreme residual, relative to that of as many normal values, is a better scale.
+    # For few values or a heavy tail, the scale is the extreme residual divided by the expected extreme of as many normal values.
     normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = (
         max(spread, -float(residual.min()) / normal_extreme),

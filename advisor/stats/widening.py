@@ -22,10 +22,10 @@ MAX_ROUNDING = 0.02
 def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
     """Return (low, high) with one end moved outwards by `step` range widths; None if a hard limit leaves no room.
 
-    On a linear scale the end moves by a quarter to half of the width. On a log scale it moves by half to all of the width, and at
-    most a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of positive values is extended
-    to 0 at most. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes 0.999). Limits
-    that the user declared may be reached.
+    On a linear scale the end moves by a quarter to half of the range's width. On a log scale the end moves by half to all of the
+    range's width, but at most by a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of
+    positive values is extended to 0 at most. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta
+    of 0.99 becomes 0.999). An end may reach a limit that the user declared.
     """
     is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":

@@ -39,7 +39,7 @@ class Place:
 
     @property
     def parent(self) -> str | None:
-        """Name of the preceding study (the earlier round)."""
+        """Name of the preceding study, the earlier round."""
         return self.spec.parent if self.spec is not None else None
 
 
@@ -81,7 +81,9 @@ class Reader:
         return self._experiments[name_or_id]
 
     def study(self, place: Place, objective: Objective) -> Study:
-        """Return a study with only its own trials. Raises AdvisorError if the study has another objective or no trial logged it."""
+        """Return a study with only its own trials, not those of other studies in the same experiment. Raises AdvisorError if the
+        study has another objective or no trial logged it.
+        """
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
@@ -92,7 +94,7 @@ class Reader:
         except AdvisorError:
             if place.spec is None:
                 raise
-        # The study file does not fit the trials: infer the space from the trials.
+        # If the study file does not fit the trials, infer the space from the trials.
         study = assemble(replace(part, tags={}), objective=objective.metric, direction=objective.direction)
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
@@ -135,7 +137,7 @@ def _study_and_ancestors(place: Place, studies: Sequence[Place]) -> list[Place]:
 
 
 def _first_round_name(place: Place, studies: Sequence[Place]) -> str:
-    """Return the name of the first round of the study's lineage. The store may not hold that round."""
+    """Return the name of the first round of the study's lineage. The store need not hold the first round."""
     line = _study_and_ancestors(place, studies)
     parent = line[-1].parent
     if parent in {p.study for p in line}:  # a cycle caused by manual edits of study files
@@ -153,7 +155,7 @@ def find_study(places: Sequence[Place], study: str) -> Place | None:
 def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
     """Return the runs of one study and a warning with the number of other runs; return all runs if no tag names a study.
 
-    strict: raise AdvisorError if tags name studies, but none names this one. Otherwise all runs are returned in that case.
+    strict: raise AdvisorError if tags name only other studies; if not strict, return all runs.
     """
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):

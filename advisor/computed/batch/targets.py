@@ -20,11 +20,13 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum number of epochs. A longer axis of a curve counts steps, unless the trials state a unit."""
+"""Maximum number of epochs. If a curve has more than this number, its axis counts steps, unless the trials state a unit."""
 MIN_SETTINGS = 3
-"""Minimum number of settings of a batch size without repeats; with fewer, the batch size's learning rate is hardly tuned."""
+"""Minimum number of settings of a batch size if no setting was repeated; with fewer, the batch size's learning rate is hardly
+tuned.
+"""
 _MIN_GAIN = 0.5
-"""Minimum gain of a batch size, as a share of the best batch size's gain, to count when the target is set."""
+"""Minimum gain of a batch size, as a share of the best batch size's gain; batch sizes below it do not affect the target."""
 _UNIT_BY_WORD: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -43,8 +45,8 @@ class Group:
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples until the target was reached, shape (n,): per repeat of the best setting or per setting; inf if not
-    reached.
+    """Epochs or examples until the target was reached, shape (n,), one entry per repeat of the best setting or per setting; inf
+    if not reached.
     """
     seconds: float
     """Median time to reach the target, in seconds; NaN if unknown."""
@@ -52,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A comparison of batch sizes by the amount of training until each of them reaches the same target."""
+    """A comparison of batch sizes by the amount of training until each reaches the same target."""
 
     groups: tuple[Group, ...]
     """One group per batch size, smallest batch size first."""
@@ -73,8 +75,8 @@ class _Setting:
 def race(study: Study, share: float) -> Race:
     """Compare the batch sizes by the amount of training until all reach one target. Raises MissingData if there is no such target.
 
-    The target is a `share` of the gain of the worst batch size. This share is below 1, because near a plateau chance decides when
-    a curve reaches a level.
+    The target is reached at the share `share` of the gain of the batch size with the smallest gain. The share is below 1,
+    because near a plateau chance decides when a curve reaches a level.
     """
     settings = _settings(study)
     if len({s.size for s in settings}) < 2:
@@ -200,7 +202,7 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
 
 
 def _race_of_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
-    """Return the race for an objective that counts the training until a target; each objective value is one repeat."""
+    """Return the race if the objective itself counts the training until a target; each objective value is one repeat."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -218,7 +220,7 @@ def _settings_to_compare(
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
     """Return the settings to compare, and the statistic to compare them by.
 
-    These are the best repeated setting of each batch size, or all settings if some batch size has no repeated setting.
+    The settings are the best repeated one of each batch size, or all of them if some batch size has no repeated setting.
     """
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
@@ -235,7 +237,8 @@ def _settings_to_compare(
 
 
 def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """Return the cost at `share` of the way from the start of training to the result of the worst batch size.
+    """Return the cost at the share `share` of the way from the start of training to the result of the batch size with the
+    smallest gain.
 
     Batch sizes that gained less than half of the best batch size's gain are ignored.
     """

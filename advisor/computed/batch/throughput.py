@@ -16,9 +16,9 @@ from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled, series_mean
 
 _MAX_SEPARATE = 12
-"""Maximum number of distinct batch sizes in a list of choices; if there are more, they were drawn from a range."""
+"""Maximum number of distinct batch sizes in a list of choices; a larger number was drawn from a range."""
 _MAX_GRID = 4
-"""Maximum number of distinct batch sizes that count as a list of choices even if most were tried once and are no powers of two."""
+"""Up to this number, distinct batch sizes count as a list of choices even if most were tried once and are no powers of two."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -69,7 +69,7 @@ def _drawn_from_range(sizes: Sequence[float]) -> bool:
 
 
 def _rate(study: Study, trial: Trial) -> Mean | None:
-    """Return the trial's throughput, without its first tenth or first ten logged steps, whichever are fewer; None if unknown."""
+    """Return the trial's throughput; None if unknown. The first tenth of the logged steps is left out, but at most ten steps."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
@@ -81,7 +81,7 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
 
 @computed
 def recommended(study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS) -> float | None:
-    """Return the value of the batch size `name` above which a larger one is not worthwhile.
+    """Return the value of the batch size `name` above which no larger value is worthwhile.
 
     Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data, because that
     throughput is the data loader's.
@@ -98,7 +98,7 @@ def recommended(study: Study, name: str, material: float = MATERIAL, alpha: floa
 def largest_of_good(study: Study, name: str) -> float | None:
     """Return the largest value of the batch size `name` in the best quarter of the trials (at least three); None if unknown.
 
-    If the throughput is unknown, this size is the best choice: larger batches rarely take longer per example.
+    This value is the best choice if the throughput is unknown, because larger batches rarely take longer per example.
     """
     ranked = study.ranked()
     good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
@@ -108,7 +108,7 @@ def largest_of_good(study: Study, name: str) -> float | None:
 def usable_size(study: Study, name: str, size: float) -> float:
     """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else a power of two.
 
-    This is the largest power of two that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter
+    The power of two is the largest that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter
     `name`, and smaller than the sizes that ran out of memory.
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]

@@ -25,12 +25,12 @@ MAX_INPUT_SHARE = 0.25
 MAX_HOST_SHARE = 0.2
 """Maximum usual share of step time in which the device idles although its data is ready. Our choice."""
 _MAX_STEP_RATIO = 3.0
-"""Maximum duration of a step, in median step durations. A longer step contains other work, such as an evaluation."""
+"""Maximum duration of a step, in median step durations. Longer steps contain other work, such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Step times of one trial; the first steps are omitted."""
+    """Step times of one trial, without the first steps."""
 
     trial: Trial
     seconds: float
@@ -54,7 +54,7 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
     if len(steps) < SKIPPED_STEPS + MIN_STEPS:
         return None
-    # A logged value is the mean of its window, so it is weighted by the number of steps in the window.
+    # A logged value is the mean of a window of steps, so it is weighted by the number of steps in the window.
     weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_STEPS:].astype(np.float64)
     steps = steps[SKIPPED_STEPS:]
     step_times, waited = _at(steps, step.steps, step.values), _at(steps, wait.steps, wait.values)
@@ -84,7 +84,7 @@ def of_study(study: Study) -> list[StepTimes]:
 
 
 def majority_above(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of the ratios that exceed the limit significantly; empty unless these are the majority.
+    """Return the indices of the ratios that exceed the limit significantly; empty unless most ratios do.
 
     false_alarms: significance level.
     """

@@ -1,7 +1,7 @@
 """The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early.
 
-Only stretches at a constant learning rate are examined. A decay bends the end of a curve. With a decay, the objective may fall
-although longer training would not help, or be flat although longer training would help.
+Only stretches at a constant learning rate are examined. A decay bends the end of a curve: the objective may fall although longer
+training would not help, or be flat although it would help.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ MARGIN = 1.25
 MATERIAL = 0.01
 """Minimum forecast gain that justifies longer training, as a share of the gain over the run. Our choice."""
 BEST = 3
-"""Number of best trials whose curve ends are examined. The playbook asks for at least the best few."""
+"""Number of best trials whose curve ends are examined. The playbook asks to examine at least the best few."""
 REACH = 0.1
 """Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
-"""A final learning rate of at most this share of its peak counts as decayed. A decay alone can make the last step the best one.
+"""A final learning rate of at most this share of its peak counts as decayed. A learning-rate decay alone can make the last step
+the best one.
 """
 MIN_STRETCH = 0.55
-"""Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. The rate is nearly
-constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a warmup-stable-decay
-schedule. Our choice."""
+"""Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. For comparison, the
+rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a
+warmup-stable-decay schedule. Our choice.
+"""
 MAX_SETTLED = 0.05
 """Maximum share of the steps until curves settle on a common plateau (see `on_one_plateau`). Our choice."""
 NOISE_BOUND = 2 * math.sqrt(2)
-"""95 % bound of the difference of two equally good results, in standard deviations of one result."""
+"""95 % bound of the difference between two equally good results, in standard deviations of one result."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
@@ -61,7 +63,7 @@ class Ending:
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """Last step at a constant learning rate; `steps` if the rate never decays. The other fields describe the curves up to this
+    """Last step at a constant learning rate; `steps` if the rate never decays. All other fields describe the curves up to this
     step.
     """
     assumed: bool
@@ -83,9 +85,9 @@ class Ending:
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial clearly stopped improving long before its end.
 
-        The steps after `margin` times the settling step must be at least a share `saved` of the steps up to `until`. In them, the
-        objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost within `floor` of a
-        perfect fit is ignored. The objective must not improve at the end.
+        The steps after `margin` times the settling step must be at least a share `saved` of the steps up to `until`. In these
+        steps, the objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost within
+        `floor` of a perfect fit is ignored. The objective must not improve at the end.
         """
         perfect_fit = self.train_left <= floor
         train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -96,7 +98,8 @@ class Ending:
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
-    """Return the feasible trials within `reach` of the best trial, best first. Raises MissingData if there is none.
+    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has
+    a finite result.
 
     reach: maximum distance as a share of the best trial's gain over its run.
     """
@@ -108,7 +111,7 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 
 
 def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Schedule]:
-    """Return the schedules of at most `best` good trials (see `good_trials`), best trial first."""
+    """Return the learning-rate schedules of the first `best` trials of `good_trials`, best trial first."""
     return [schedules.read(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
@@ -117,7 +120,7 @@ def best_endings(
 ) -> list[Ending]:
     """Return the curve ends of the `best` good trials that ran to their planned end, best first.
 
-    Raises MissingData if there are none, or if their learning rates decay, because a decay hides the effect of more steps.
+    Raises MissingData if no good trial did, or if the learning rates decay, because a decay hides the effect of more steps.
     """
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not complete:
@@ -163,7 +166,7 @@ class Forecast:
     low: float
     middle: float
     high: float
-    """Bounds of the 90 % interval: low is the smaller value, whichever direction is better."""
+    """Bounds of the 90 % interval; `low` is the smaller value, even if smaller is better."""
 
 
 def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float = 0.9) -> Forecast:
@@ -199,7 +202,7 @@ def late_bound(study: Study, endings: Sequence[Ending]) -> float:
 
 
 def noise_bound(study: Study, endings: Sequence[Ending]) -> float:
-    """Return the 95 % bound of the difference of two equally good trials, in the objective's unit.
+    """Return the 95 % bound of the difference between two equally good trials, in the objective's unit.
 
     The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
@@ -226,7 +229,9 @@ def _in_units(study: Study, ending: Ending, share: float) -> float:
 
 
 def cost_floor(study: Study, costs: FloatArray) -> float:
-    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for shares; else -inf."""
+    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for accuracies and similar
+    shares; else -inf.
+    """
     if study.minimize:
         return 0.0 if costs.min() >= 0 else -math.inf
     if costs.max() <= 0 and costs.min() >= -1:
@@ -236,7 +241,7 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
 
 
 def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
-    """Return the curve ends that still improve; an empty list if they are not the majority."""
+    """Return the curve ends that still improve; an empty list unless most of them do."""
     improving_endings = [e for e in judged if e.end.improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
@@ -255,13 +260,13 @@ def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
 
 
 def round_up(steps: float) -> int:
-    """Return the number of steps, rounded up to two significant digits."""
+    """Round the number of steps up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
 def set_length(study: Study, steps: int, why: str) -> Change:
-    """Return the change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
+    """Return a change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
     return SetField(field="max_train_steps", value=steps, why=why)
@@ -270,7 +275,7 @@ def set_length(study: Study, steps: int, why: str) -> Change:
 def length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned_steps = study.planned_steps(trial)
-    # A training of 200 steps that counts from 0 ends at 199.
+    # If steps count from 0, a training of 200 steps ends at 199.
     counts_from_0 = planned_steps == last + 1
     length_is_known = (
         counts_from_0
@@ -283,7 +288,7 @@ def length(study: Study, trial: Trial, last: int) -> int:
 def _may_decay(study: Study, ending: Ending) -> bool:
     """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
 
-    If the end is flat, it is enough that a constant rate explains the curves. If the end still falls, the curves must also slow
+    If the curve's end is flat, a constant rate need only explain the curves. If the end still falls, the curves must also slow
     down, because a curve may fall at the same pace to the end of a linear decay.
     """
     fall = _pooled_fall(study)

@@ -24,7 +24,7 @@ _BEST = 3
 _MAX_RESULTS = 1000
 """Maximum number of results to use in the test of normality."""
 _MAX_P_WITHOUT_AXES = 0.01
-"""Maximum p-value at which dependence on the hyperparameters need not be tested as well."""
+"""At or below this p-value of scatter, dependence on the hyperparameters is not tested."""
 
 
 def of_seeds(study: Study) -> tuple[float, bool]:
@@ -36,7 +36,7 @@ def of_seeds(study: Study) -> tuple[float, bool]:
 def seeds_differ_as_much(study: Study, trials: Sequence[Trial], level: float) -> bool:
     """Return True if repeats of one setting are known to differ as much as these trials (studentized range test).
 
-    In that case, only more seeds can rank the trials; better evaluations cannot.
+    If they do, only more seeds can rank the trials; better evaluations cannot.
     """
     deviation, is_measured = of_seeds(study)
     costs = study.costs[[t.index for t in trials]]
@@ -46,7 +46,8 @@ def seeds_differ_as_much(study: Study, trials: Sequence[Trial], level: float) ->
 def of_steps(study: Study) -> float:
     """Return the standard deviation of a best result due to noise between evaluations; 0 if there are too few evaluations.
 
-    It is the maximum over the best three trials. It is smaller than the deviation between seeds, but needs no repeats.
+    The result is the maximum over the best three trials. This noise is smaller than the deviation between seeds, but can be
+    measured without repeats.
     """
     best_parts = [step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_BEST]]
     measured = [a for a in best_parts if a is not None]
@@ -56,9 +57,9 @@ def of_steps(study: Study) -> float:
 def p_of_noise(tried: Settings, max_sd: float) -> float:
     """Return the p-value of the hypothesis that 3 or more results differ only by normal noise, whatever the hyperparameters.
 
-    It is twice the smaller p-value of two tests:
+    The p-value is twice the smaller one of two tests:
     - Dependence on a hyperparameter (`boundaries.crowding`), combined by Fisher's method with departure from normality
-      (Shapiro-Wilk, after undoing rounding). Dependence is not tested if the p-value is at most 1 % without it.
+      (Shapiro-Wilk, after undoing rounding). Dependence is not tested if the other test already gives at most 1 %.
     - Scatter above the standard deviation between seeds, at most `max_sd` as a share of the result; results need the same sign.
     """
     costs = tried.costs[~tried.failed]

@@ -1,7 +1,7 @@
-"""Finds trials of several lengths that were tuned apart, such as short runs followed by long runs in a narrower range.
+"""Finds trials of several lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. A comparison
-of trials of the same length shows whether it does.
+Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. Comparing
+trials of the same length shows whether it does matter.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _APART = 1.2
 _MIN_TRIALS = 5
 """Minimum number of trials of each length."""
 _MAX_LENGTHS = 4
-"""Maximum number of lengths; with more, the length was drawn like a hyperparameter."""
+"""Maximum number of lengths; a study with more lengths drew the length like a hyperparameter."""
 _LEVEL = 0.05
-"""Maximum probability, per study, that trials of equal distribution seem to have been tuned apart."""
+"""Maximum probability, per study, of a false alarm: that trials of different lengths differ only by chance."""
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """Lengths of training with different values of a hyperparameter. The rules about the space judge one length."""
+    """Lengths of training with different values of a hyperparameter. Rules about the space judge the trials of one length."""
 
     lengths: tuple[tuple[int, int], ...]
     """Last step and number of trials of each length, ascending."""
     judged: int
-    """Index of the length with the most trials; of equally many, the longest."""
+    """Index of the length with the most trials; of several such lengths, the longest."""
     others: BoolArray
     """Mask of the complete trials of other lengths, shape (number of trials,)."""
 
@@ -58,7 +58,7 @@ def tuned_apart(study: Study) -> Budgets | None:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decision to judge the space by trials of one length, if others were tuned apart."""
+    """Return the decision to judge the space by trials of one length, if other lengths were tuned separately."""
     found = tuned_apart(study)
     if found is None:
         return ()
@@ -87,13 +87,13 @@ def _differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
 
 
 def _sets(positions: FloatArray, groups: IntArray) -> bool:
-    """Return True if few values determine the length, as a number of blocks of steps does."""
+    """Return True if the hyperparameter has few values and they determine the length, as a number of blocks of steps does."""
     values = np.unique(positions)
     return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)
 
 
 def _p_value(positions: FloatArray, groups: IntArray) -> float:
-    from scipy.stats import kruskal  # slow to load, and rarely needed
+    from scipy.stats import kruskal  # imported here, because the module loads slowly and is rarely needed
 
     parts = [part[np.isfinite(part)] for part in (positions[groups == g] for g in range(int(groups.max()) + 1))]
     parts = [part for part in parts if len(part) >= _MIN_TRIALS]

@@ -23,7 +23,7 @@ _FAILED = ("diverged", "not_learned")
 
 
 class Limit(NamedTuple):
-    """The outermost value to which one end of a range is extended."""
+    """The outermost value to which one end of a range may be extended."""
 
     value: float
     why: str
@@ -31,7 +31,7 @@ class Limit(NamedTuple):
 
 
 def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with the ends of its range rounded outwards if they were inferred; integers stay unchanged."""
+    """Return the hyperparameter with a rounded range: inferred ends are rounded outwards; integers stay unchanged."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
@@ -42,14 +42,14 @@ def tidy_range(study: Study, name: str) -> Parameter:
 
 
 def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
-    """Return the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
+    """Return the hyperparameters whose range in `spec` differs from that in `study`, and those that only `spec` searches."""
     return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
 
 
 def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
     """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
 
-    The limit is None if the range did not reach any. The result is None if the range cannot be extended.
+    The limit is None if nothing stopped the range. Return None if the range cannot be extended.
     """
     domain = study.spec.parameters[name]
     free = widening.widen(name, tidy_range(study, name), side, step)
@@ -76,7 +76,7 @@ def limit_of(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the middle between the end of the range and the nearest value beyond it at which a trial failed."""
+    """Return the middle between the end of the range and the nearest failed trial beyond it."""
     domain = study.spec.parameters[name]
     has_failed = failures.failures(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
@@ -127,7 +127,9 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this rate, from its own name, or from other hyperparameters and logged facts."""
+    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or logged
+    facts.
+    """
     if of_optimizer(name) is not None:
         yield name
         return

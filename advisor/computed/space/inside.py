@@ -25,12 +25,12 @@ def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def exists(parameter: Parameter, params: Mapping[str, Value]) -> bool:
-    """Return True if a trial with these values meets the parameter's condition."""
+    """Return True if the parameter exists in a trial with these values: its condition is met."""
     return all(k in params and same(params[k], v) for k, v in (parameter.when or {}).items())
 
 
 def _allows_each(parameter: Parameter, values: Sequence[Value]) -> BoolArray:
-    """Return a mask of the logged values (n,) that the parameter can have in the study."""
+    """Return a mask of the logged values (n,) that the study allows for the parameter."""
     if parameter.role != "fixed":
         return parameter.allows_each(values)
     fixed = parameter.value

@@ -1,4 +1,4 @@
-"""Gradient clipping of trials: the threshold, the share of clipped updates, and what to do if they are still unstable."""
+"""Gradient clipping of trials: the threshold, the share of clipped updates, and the remedy if clipped trials are still unstable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Clipping:
     """Number of logged points from which the clipped share is computed; 0 if a trial is known not to clip."""
 
     def p(self, limit: float) -> float:
-        """Return the probability that a trial with a true clipped share of `limit` shows at least this share (p-value)."""
+        """Return the p-value of this share: the probability that a trial whose true share is `limit` shows at least this share."""
         return chance_of_share(self.share, self.points, limit)
 
 
@@ -48,7 +48,7 @@ def threshold(trial: Trial) -> float:
     norm = trial.fact("grad_clip_norm")
     if norm > 0:
         return norm
-    # A switch such as grad_clip: True is not a threshold of 1.
+    # A switch such as `grad_clip: True` does not mean a threshold of 1.
     values = [
         value
         for name, value in trial.params.items()
@@ -63,7 +63,7 @@ def read(study: Study, trial: Trial) -> Clipping | None:
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
     if len(flags) >= jumps.MIN_POINTS:
-        gaps = np.diff(flags.steps).astype(np.float64)  # weights: a logged value is the mean of all steps of its window
+        gaps = np.diff(flags.steps).astype(np.float64)  # a logged value is the mean of all steps in a window
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
@@ -83,8 +83,8 @@ def read_threshold(study: Study, trial: Trial) -> Clipping | None:
 def unclipped_norms(study: Study) -> FloatArray:
     """Return gradient norms before clipping, after early training, of the best trials that logged them; possibly empty.
 
-    All advice on a clipping threshold uses these norms, so that a report has one 90th percentile of them. Norms logged after
-    clipping are omitted.
+    All advice on a clipping threshold uses these norms, so that every part of a report shows the same 90th percentile. Norms
+    that were logged after clipping are left out.
     """
     return instability.late_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
 
@@ -96,7 +96,8 @@ def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
 
 
 def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes against instability in spite of clipping: a lower threshold, or a lower learning rate.
+    """Return the action and the changes for trials that are unstable although they clip: a lower threshold, or a lower learning
+    rate.
 
     extreme: share of clipped updates above which a lower threshold would only lower the learning rate.
     """

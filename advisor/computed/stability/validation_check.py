@@ -1,7 +1,7 @@
 """Uses evaluations to decide if a rising training loss means a worse model, or if only the definition of the loss changed.
 
 Augmentation that starts, a curriculum that turns to harder examples, or a larger loss weight raise the training loss without
-harming the model. Such changes do not affect evaluations.
+harming the model. Evaluations are not affected by such changes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LEVEL_EVALUATIONS = 3
 _MIN_AFTER = 2
 """Minimum number of evaluations after the rise."""
 _MAX_EQUAL = 2.0
-"""Maximum difference between two levels that count as equal, in standard deviations of one evaluation."""
+"""Maximum difference between two equal levels, in standard deviations of one evaluation."""
 _MIN_IMPROVEMENT = 0.05
-"""Minimum improvement that counts, as a share of the curve's previous gain."""
+"""Minimum improvement that counts, as a share of the curve's gain before the rise."""
 _MAX_SCATTER = 0.1
-"""Maximum difference due to noise, as a share of the curve's previous gain; noisier curves are ignored."""
+"""Maximum difference due to noise, as a share of the curve's gain before the rise; noisier curves are ignored."""
 
 
 def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
@@ -38,13 +38,15 @@ def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
 
 
 def unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations between `start` and `end` are as good as the best before, on every sufficiently precise curve."""
+    """Return True if, on every sufficiently precise curve, evaluations between `start` and `end` are as good as the best before
+    `start`.
+    """
     moves = [m for c in evaluations if (m := _move(c, start, end)) is not None]
     return bool(moves) and all(m.height <= _MAX_EQUAL * m.noise for m in moves)
 
 
 def improving(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations at `end` are clearly better than the best up to `start`, on every sufficiently precise curve."""
+    """Return True if, on every sufficiently precise curve, evaluations at `end` are clearly better than the best up to `start`."""
     moves = [m for c in evaluations if (m := _move(c, start, end, last=True)) is not None]
     return bool(moves) and all(-m.height > max(_MAX_EQUAL * m.noise, _MIN_IMPROVEMENT * m.gain) for m in moves)
 
@@ -70,7 +72,7 @@ def _move(curve: Curve, start: int, end: int, *, last: bool = False) -> _Move | 
     gain = max(float(values_before[0]), float(np.median(values_before[:_LEVEL_EVALUATIONS]))) - best
     if not gain > 0 or _MAX_EQUAL * noise > _MAX_SCATTER * gain:
         return None
-    # The model may recover by the second evaluation, so both the first evaluation and the first few must show no harm.
+    # The model may recover by the second evaluation, so neither the first evaluation nor the first few may show harm.
     level = (
         np.median(values_after[-_LEVEL_EVALUATIONS:])
         if last

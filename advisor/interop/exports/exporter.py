@@ -1,4 +1,4 @@
-"""The interface of an exporter, and shared helpers that reject spaces a tool cannot express and that write comments."""
+"""The interface of an exporter, and shared helpers: they reject spaces that a tool cannot express, and they write comments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRAINING_KEYS = (
     "schedule",
     "probe",
 )
-"""Keys of a study file that describe the training. Other tools' search formats cannot express them."""
+"""Keys of a study file that describe the training. The search formats of other tools cannot express these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Export:
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of a search. Optuna runs them first, then searches the space."""
+    """Trials to run instead of a search. Optuna runs these trials first, then searches the space."""
     past: Sequence[PastTrial] = ()
     """Trials of the study that have ended. Only Optuna accepts them."""
 

@@ -65,7 +65,7 @@ if __name__ == "__main__":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GuardPruner":  # an export must not need Optuna itself
+    if name == "GuardPruner":  # Optuna may be missing when a study is exported
         from advisor.interop.exports.optuna_pruner import GuardPruner
 
         return GuardPruner
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
 
 
 def render(export: Export) -> str:
-    """Return the script. A new Optuna study gets the past trials as results and the given points as its first trials."""
+    """Return the script. A new Optuna study gets the past trials as results and the points as trials to run first."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
@@ -158,12 +158,12 @@ def _value_expression(name: str, parameter: Parameter) -> str:
 
 
 def _complement_name(name: str) -> str:
-    """Return Optuna's name for one minus the hyperparameter: on a reverse-log scale, Optuna draws this value."""
+    """Return the name of 1 - hyperparameter in the Optuna study: on a reverse-log scale, Optuna draws this difference."""
     return f"1 - {name}"
 
 
 def _formula_as_python(text: str) -> str:
-    """Return the formula as Python code. It looks up hyperparameters in the dictionary `params`."""
+    """Return the formula as Python code. The code looks up hyperparameters in the dictionary `params`."""
 
     class _Lookup(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -19,7 +19,9 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the sweep. If the export has points, the sweep is a grid over the key `trial`, and each value is one trial as JSON."""
+    """Return the sweep. If the export has points, the sweep is a grid over the key `trial`, whose values are one trial each, as
+    JSON.
+    """
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,

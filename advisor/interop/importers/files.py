@@ -34,7 +34,7 @@ def require_path(path: str | Path, expected: str) -> Path:
 
 
 def printable_text(path: Path | str) -> str:
-    """Return a path or name as text that every store accepts. Bytes that are not valid UTF-8 are escaped."""
+    """Return a path or name as text that every store accepts. Bytes in the path that are not valid UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -67,7 +67,7 @@ def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest that changes if one of the files grows or is rewritten."""
+    """Return a digest of the files that changes if one of them grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -138,7 +138,9 @@ _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if it holds no mapping."""
+    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if the file holds no
+    mapping.
+    """
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}
@@ -150,7 +152,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _is_huge(key: Any) -> bool:
-    """Return whether the key is an integer that is too long for `str`. YAML allows such integers in hexadecimal."""
+    """Return True if the key is an integer too long for `str`, which YAML allows in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
@@ -199,7 +201,7 @@ def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any
             count += 1
             if depth > _MAX_NESTING_LEVELS or count > _MAX_PARAMS:
                 raise AdvisorError(
-                    f"more than {_MAX_PARAMS:,} values or {_MAX_NESTING_LEVELS} levels in one set of parameters"
+                    f"more than {_MAX_PARAMS:,} values or {_MAX_NESTING_LEVELS} levels of nesting in one set of parameters"
                 )
             if isinstance(value, Mapping):
                 waiting.append((f"{prefix}{key}{separator}", value, depth + 1))

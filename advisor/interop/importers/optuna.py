@@ -29,8 +29,9 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals an intermediate value. With a smaller share, final and intermediate
-values are separate metrics."""
+"""Minimum share of complete trials whose final value equals an intermediate value. If fewer do, final and intermediate values
+are separate metrics.
+"""
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
@@ -96,7 +97,7 @@ class OptunaStorage:
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
     def _objective(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the objective. If the user must choose one, raise AdvisorError with the list of objectives."""
+        """Return (index, name) of the objective. Raise AdvisorError with the list of objectives if the user must choose one."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:

@@ -1,6 +1,6 @@
 """Imports Ray Tune results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-If `experiment_state-*.json` exists, the status of each trial and the objective are read from it. Otherwise, a trial with
+If `experiment_state-*.json` exists, the status of each trial and the objective are read from it. Without this file, a trial with
 `error.txt` counts as failed. Pickle files are never opened.
 """
 
@@ -117,7 +117,7 @@ def _metric_name(name: str) -> str | None:
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the trial's first result minus the duration until then; None if the file lacks either."""
+    """Return the time of the trial's first result minus the duration until this result; None if the file lacks either value."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
@@ -126,7 +126,9 @@ def _started_ms(source: Path) -> int | None:
 
 
 def _error_text(path: Path) -> str:
-    """Return the last line of a traceback: the exception's class and message. An out-of-memory error gets a prefix."""
+    """Return the last line of a traceback: the exception's class and message. The line gets a prefix if the error is a lack of
+    memory.
+    """
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"
     return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

@@ -81,7 +81,7 @@ _TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tag of each key of `extra` that has its own tag. All other keys are stored together in one tag."""
+"""Tag of each key of `extra` that has its own tag. All other keys of `extra` are stored together in one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -244,7 +244,7 @@ class _SortedPoints:
         """Return the content of the trial's run."""
         started = (
             DEFAULT_START_MS + 1000 * trial.row
-        )  # tables have no dates: start times are one second apart, in table order
+        )  # tables have no dates, so start times are one second apart, in table order
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = Curves()

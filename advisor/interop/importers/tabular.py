@@ -117,7 +117,7 @@ class Tabular:
         runs = {name or "": rows for name, rows in mixed.read(path, layout).items()}
         if constants := metric_tables.constant_metrics(mixed.read(path, layout)):
             notes.append(
-                "Constant within each run and different between runs: if they are hyperparameters, pass --params "
+                "These columns are constant within each run and differ between runs; if they are hyperparameters, pass --params "
                 f"{','.join(constants)}."
             )
         state = files.digest_of_files([path])
@@ -136,7 +136,7 @@ class Tabular:
 
 @dataclass
 class _LastReadFile:
-    """The last read file with several runs. Runs are imported file by file, so memory holds only one file."""
+    """The file with several runs that was read last. Runs are imported file by file, so memory holds only one file."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)

@@ -19,9 +19,9 @@ Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
 """Points of a metric as four arrays of shape (n,): run index, step, value, and time in milliseconds since the epoch."""
 
 MAX_TEXT_CHARS = 5000
-"""Maximum number of characters to read of a parameter's or tag's value: some users log whole files."""
+"""Maximum number of characters of a parameter's or tag's value to read, because some users log whole files."""
 MAX_USER_TAGS = 300
-"""Maximum number of user tags to read of a run. The essential tags of adapters and MLflow are always read."""
+"""Maximum number of a run's user tags to read. The essential tags of adapters and of MLflow are always read."""
 SYSTEM_METRIC_PREFIX = "system/"
 
 MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user", "mlflow.autologging")
@@ -31,7 +31,7 @@ MLFLOW_SOURCE_PREFIX = "mlflow.source."
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
 """Largest finite 64-bit float. MLflow's SQL stores save infinity as this number, and return this number for it."""
 UNTIMED_BEFORE_MS = 10**10
-"""Lowest real time, in milliseconds since 1970. Times below it, in the first months of 1970, only show the order of logging."""
+"""Lowest real time, in milliseconds since 1970. Lower values, in the first months of 1970, only show the order of logging."""
 
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
@@ -120,7 +120,7 @@ class Collector:
         return sorted(self._by_metric())
 
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
-        """Remove those points of a metric for which the mask `which(runs, steps, times_ms)` is True."""
+        """Remove the points of a metric for which the mask `which(runs, steps, times_ms)` is True."""
         for piece in self._by_metric().pop(metric, []):
             keep = ~which(piece[0], piece[1], piece[3])
             if keep.all():
@@ -130,7 +130,7 @@ class Collector:
                 self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
 
     def count(self, runs: BoolArray) -> int:
-        """Return the total number of points of some runs. runs: mask of these runs (runs,)."""
+        """Return the total number of points of the runs in the mask `runs`, shape (runs,)."""
         return sum(int(runs[piece[0]].sum()) for pieces in self._by_metric().values() for piece in pieces)
 
     def points(

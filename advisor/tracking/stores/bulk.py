@@ -1,4 +1,5 @@
-"""Reads the metric histories of many runs with one request to a tracking server. One request per history takes much longer.
+"""Reads the metric histories of many runs with one request to a tracking server. Separate requests for each history would take
+much longer.
 
 MLflow's UI uses this request. The server truncates long responses silently, so truncated curves are requested again.
 """
@@ -24,7 +25,7 @@ _MAX_REQUEST_RUNS = 100
 """Maximum number of runs in one request, set by MLflow."""
 _FIRST_BATCH_RUNS = 25
 _TARGET_FILL = 0.8
-"""Planned number of points in a response, as a share of its maximum. Below 1, few responses are truncated."""
+"""Planned number of points in a response, as a share of the maximum. At a share below 1, few responses are truncated."""
 
 
 class Curve(NamedTuple):
@@ -36,7 +37,7 @@ class Curve(NamedTuple):
     id: str
     """The run's id."""
     last_step: int
-    """Step of the curve's last point. A history without this step is incomplete."""
+    """Step of the curve's last point; a history without this step is incomplete."""
 
 
 def read_histories(
@@ -74,7 +75,7 @@ def read_histories(
 
 
 class _CurveQueue:
-    """Queue of curves for several threads. A batch has curves of one metric, few enough for one response."""
+    """Queue of curves for several threads. The curves of a batch belong to one metric and fit into one response."""
 
     def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0
@@ -133,7 +134,7 @@ def _request_histories(client: Any, part: Sequence[Curve]) -> tuple[dict[int, in
             "max_results": _MAX_RESPONSE_POINTS,
         },
     )
-    if answer.status_code != 200:  # not MLflow's own server, or a proxy blocks the request
+    if answer.status_code != 200:  # the server is not MLflow's, or a proxy blocks the request
         return None, []
     number = {curve.id: i for i, curve in enumerate(part)}
     try:

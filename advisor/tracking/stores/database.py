@@ -22,9 +22,9 @@ from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for which a cache file is written. Fewer are read faster from the database again."""
+"""Minimum number of new points for which a cache file is written. Fewer points are read faster from the database again."""
 _FIRST_BLOCK_RUNS = 16
-"""Number of runs in the first block. Its point count determines the number of runs in the next blocks."""
+"""Number of runs in the first block. The number of points in this block determines the number of runs in the next ones."""
 
 POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
 """Dtype of one point. `group` is run * metrics + metric (indices); `time` is in milliseconds."""
@@ -35,7 +35,7 @@ LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
 RunRow: TypeAlias = tuple[Any, ...]
 """Row of a run: id, name, status, start and end in milliseconds, artifact folder, user."""
 NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
-"""Number that stands for NaN in the results of databases that cannot represent NaN. No real metric is this large."""
+"""Number that stands for NaN in the results of databases that cannot represent NaN. No real metric has values this large."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -53,7 +53,7 @@ _EXPERIMENT_TAGS_QUERY = (
 
 
 class Database(Protocol):
-    """Queries whose SQL depends on the database. A run is identified by its index in `ids`; an empty id has no rows."""
+    """Queries whose SQL depends on the kind of database. A run is identified by its index in `ids`; an empty id has no rows."""
 
     run_order: str
     """SQL expression that orders runs by start time, then by the bytes of their ids."""
@@ -258,7 +258,9 @@ def check_schema_version(version: str | None, where: object) -> None:
 
 
 def _known_schema_versions() -> set[str]:
-    """Return the installed MLflow's schema versions. They are in the file names of its migrations: importing MLflow is slow."""
+    """Return the installed MLflow's schema versions. The versions are read from the file names of MLflow's migrations, because
+    importing MLflow is slow.
+    """
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {

@@ -24,7 +24,7 @@ def read_experiment(
     MLflow filter string for runs. system_metrics: include the metrics named `system/...`.
 
     Runs are sorted by start time, and points by run, time and step. Data are not corrected: steps may repeat or decrease, and
-    values may be NaN or infinite. The result is the same for every kind of store. Raises AdvisorError with a one-line instruction.
+    values may be NaN or infinite. All kinds of store return the same data. Raises AdvisorError with a one-line instruction.
     """
     location = locate(tracking_uri)
     experiment = open_store(location).read(

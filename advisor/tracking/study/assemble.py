@@ -57,8 +57,9 @@ def assemble(
 
     unfinished: whether to accept a study in which no trial has ended yet.
 
-    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Otherwise they are
-    inferred, which `Study.inferred` records. Raises AdvisorError if there are no data or the arguments contradict the data.
+    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Without any of these,
+    they are inferred, and `Study.inferred` records the inference. Raises AdvisorError if there are no data or the arguments
+    contradict the data.
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
@@ -113,7 +114,7 @@ def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None
 def _require_results(
     experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool
 ) -> None:
-    """Raise AdvisorError unless at least one trial logged the objective and, except for `unfinished`, at least one has ended."""
+    """Raise AdvisorError unless at least one trial logged the objective and, without `unfinished`, at least one trial has ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):

@@ -1,4 +1,4 @@
-"""Compares trials by their last values and by other metrics, and reports results that differ from the analysis."""
+"""Compares trials by their last values and by other metrics, and reports comparisons that contradict the analysis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
 
 _LEVEL = 0.05
-"""Maximum probability, per study, of a false disagreement between metrics that depend on no hyperparameter."""
+"""Maximum probability, per study, of a false report that two metrics disagree, if no hyperparameter affects them."""
 _MIN_TRIALS = 8
 """Minimum number of trials to compare the preferences of two metrics."""
 _COSTS = frozenset("latency vram flops macs".split())
@@ -25,15 +25,17 @@ _RESOURCES, _UNITS = (
     frozenset(("memory", "energy")),
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
-"""Resources, whose names also occur in metrics of quality, and the words that show that a metric measures a resource."""
+"""Names of resources that also occur in metrics of quality, and the words that show that a metric measures the resource."""
 _COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
-"""Words of costs that imply a direction, and "average". Any other word with a direction names a quality."""
+"""Words that mean a low cost of the model (such as "latency") and imply a direction, and "average". Any other word with a
+direction names a quality.
+"""
 
 
 def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
-    """Return the study with decisions and warnings about comparisons that give a different result.
+    """Return the study with decisions and warnings about comparisons that contradict the analysis.
 
-    summaries: the objective's value that each trial logged at its end without a step; tuners compare this value.
+    summaries: the value of the objective that each trial logged at its end without a step; tuners compare these values.
     """
     return replace(
         study,
@@ -81,7 +83,7 @@ def _by_last_value(study: Study, summaries: Mapping[int, float]) -> Iterator[Dec
 
 
 def _disagreement(study: Study) -> Iterator[str]:
-    """Yield one warning if another validation metric prefers the opposite end of a range."""
+    """Yield one warning if, by another validation metric, the best values lie at the opposite end of a range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
     others = _other_objectives(study)
@@ -98,7 +100,7 @@ def _disagreement(study: Study) -> Iterator[str]:
             if own * its < 0:
                 yield (
                     f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_end(own)} {clean(name)}, "
-                    f"{clean(other)} at {_end(its)} {clean(name)}. The analysis follows the first; --objective chooses another."
+                    f"{clean(other)} at {_end(its)} {clean(name)}. The analysis follows the first; choose another with --objective."
                 )
                 return
 
@@ -134,7 +136,9 @@ def _end(slope: float) -> str:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return other metrics on the same data as the objective whose names state a direction, with the sign that makes them costs."""
+    """Return the other metrics of the objective's data split, if their names state a direction, each with the sign that makes it
+    a cost.
+    """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)
     found: dict[tuple[str, ...], tuple[str, int]] = {}
@@ -157,7 +161,7 @@ def _trend(positions: FloatArray, costs: FloatArray, level: float) -> float:
     """Return Spearman's correlation of position and cost; 0 unless it is significant at this level."""
     if len(np.unique(positions)) < 2 or len(np.unique(costs)) < 2:
         return 0.0
-    from scipy.stats import spearmanr  # slow to load, and rarely needed
+    from scipy.stats import spearmanr  # imported here, because the module loads slowly and is rarely needed
 
     result = spearmanr(positions, costs)
     return float(result.statistic) if result.pvalue <= level else 0.0

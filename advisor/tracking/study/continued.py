@@ -1,5 +1,6 @@
-"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise these runs would count as
-repeats."""
+"""Joins runs that continue an interrupted run of the same trial, for example after preemption; unjoined, they would count as
+repeats.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from advisor.tracking.study.probes import select_runs
 _MAX_FIRST_NAMES = 8
 """Number of parameters to compare first, because comparing a thousand parameters of a thousand runs takes seconds."""
 _MAX_LENGTH_DIFFERENCE = 0.02
-"""Maximum relative difference in length between the longest run and a trial whose two parts both count from zero."""
+"""Maximum relative difference in length between the longest run and a trial made of two parts that both count from zero."""
 _MAX_GAP = 1.5
 """Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
 
@@ -37,7 +38,7 @@ class _Part:
     first: int
     last: int
     interval: int
-    """Mean distance between the logged steps of the metric that was logged most rarely."""
+    """Mean distance between logged steps, for the metric that was logged most rarely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,15 @@ class _Join:
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment with each interrupted run and its continuation as one run, and the decision about them.
+    """Return the experiment with each interrupted run and its continuation joined into one run, and the decisions to join.
 
-    The joined run has the id of the last part. Where parts overlap, the later one counts.
+    The joined run has the id of the last part. If parts overlap, the later part counts.
     """
     groups = _same_settings(experiment)
     parts = _parts(experiment) if groups else {}
-    if not parts or any(p.first >= axes.FIRST_TIME for p in parts.values()):  # steps that are times say nothing
+    if not parts or any(
+        p.first >= axes.FIRST_TIME for p in parts.values()
+    ):  # steps that are times show no continuation
         return experiment, ()
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
@@ -79,11 +82,11 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 
 
 def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
-    """Return None if `two` does not continue `one`, else whether `two` counts its steps from zero.
+    """Return None if `two` does not continue `one`; True if `two` continues it and counts its steps from zero; else False.
 
-    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever the status of `one`. If `one` was
-    killed, `two` continues it in two more cases: `two` starts again and gets further, or it counts from zero and both together are
-    as long as the longest run.
+    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever the status of `one`. If `one`
+    was killed, `two` continues it in two more cases: if `two` starts again and gets further, or if `two` counts from zero and
+    both together are as long as the longest run.
     """
     if two.started < one.ended:
         return None
@@ -106,7 +109,7 @@ def _same_settings(experiment: Experiment) -> list[list[int]]:
     few = set(sorted(logged)[:_MAX_FIRST_NAMES])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
     if all(parts) and len(set(map(_params_key, parts))) == len(parts):
-        return []  # all runs differ in the first names already
+        return []  # all runs already differ in these first names
     parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.counts_trials(n)}
     groups: dict[object, list[int]] = {}

@@ -22,7 +22,7 @@ from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
 _MAX_STEP = 2**53
-"""Maximum usable step. Larger integers, such as nanosecond timestamps, are not all distinct as 64-bit floats."""
+"""Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal as 64-bit floats."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 
@@ -52,7 +52,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     repeated = [
         f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
         for metric, part in parts.items()
-        if part.dropped and "time" not in words(metric)  # TRL logs the time of each call, and no rule reads that
+        if part.dropped and "time" not in words(metric)  # TRL logs the time of each call, which no rule reads
     ]
     blocks, start = axes.from_start({metric: part.block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.align(blocks)
@@ -71,7 +71,7 @@ def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decisio
     if summaries:
         names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
         trials = count(len(set().union(*summaries.values())), "trial")
-        text = f"{trials} logged {names} once more without a step at the end: a summary, no point of the curve."
+        text = f"{trials} logged {names} once more without a step at the end: a summary, not a point of the curve."
         yield Decision(topic="steps", text=text)
 
 
@@ -103,7 +103,7 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        # Loggers repeat an equal value, such as the epoch; only values that differ are lost.
+        # Loggers repeat equal values, such as the epoch; only different values at the same step are a loss.
         dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     if (huge := np.abs(values) > HUGE).any():
@@ -140,7 +140,7 @@ def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, Float
     steps, values, times = points.steps, points.values, points.times
     if not (is_trial := trials >= 0).all():
         trials, steps, values, times = trials[is_trial], steps[is_trial], values[is_trial], times[is_trial]
-    if ascending(trials, steps):  # already sorted, as in nearly all experiments
+    if ascending(trials, steps):  # the rows are already sorted, as in nearly all experiments
         return trials, steps, values, times
     order = np.lexsort((times, steps, trials))
     trials, steps, values, times = trials[order], steps[order], values[order], times[order]

@@ -45,7 +45,7 @@ def count_directions(tags: Mapping[str, str]) -> int:
 
 
 def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
-    """Return the parameters whose declared choices contain None, so that None is one of their values."""
+    """Return the parameters whose declared choices contain None, so that the word "None" in a run is a value."""
     return frozenset(
         name for name, found in _distributions(runs).items() for _, values in found if None in values.get("choices", ())
     )

@@ -13,7 +13,9 @@ from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words of parameter names whose value is the objective, such as metric_for_best_model and early_stopping.monitor."""
+"""Last words of the names of parameters whose value is the objective's name, such as metric_for_best_model and
+early_stopping.monitor.
+"""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _WHOLE = frozenset("global total effective".split())
 _ACCUMULATION = ("accumulation", "accumulate", "accum")
@@ -66,10 +68,10 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 
 
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
-    """Return each trial's planned optimizer steps from its parameters, or only None if most trials ended at another step.
+    """Return each trial's planned optimizer steps from its parameters, or None for all trials if most ended at another step.
 
-    ends: last logged step of each trial, shape (trials,). If most trials end at another step, the parameter does not state the
-    number of steps.
+    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with most trials' last steps states
+    something else.
     """
     planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
     reached = [
@@ -83,7 +85,9 @@ def _counts_steps(name: str) -> bool:
 
 
 def batch_size(params: Mapping[str, Value]) -> float:
-    """Return the number of examples of one optimizer step, over all micro-batches, that the trial's parameters state; else NaN."""
+    """Return the number of examples per optimizer step (all micro-batches together) by the trial's parameters; NaN if they do
+    not state it.
+    """
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
         if (size := count(params[name])) >= 1:
@@ -100,7 +104,7 @@ def micro_batches(params: Mapping[str, Value]) -> int:
 
 
 def is_whole_batch(name: str) -> bool:
-    """Return True if the name denotes the batch of one optimizer step, over all micro-batches: global_batch_size."""
+    """Return True if the name denotes the whole batch of an optimizer step and not a micro-batch, as global_batch_size does."""
     return bool(_WHOLE & set(words_of(name)))
 
 

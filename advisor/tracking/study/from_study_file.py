@@ -59,7 +59,7 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> 
 
 
 def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Return True if at least one trial meets the condition under which the parameter exists."""
+    """Return True if the parameter exists in at least one trial: it may depend on another parameter's value."""
     condition = (parameter.when or {}).items()
     return any(all(k in trial and same(trial[k], v) for k, v in condition) for trial in params)
 
@@ -85,7 +85,7 @@ def _join(words: Sequence[str]) -> str:
 def _as_logged(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
     """Return the declared parameter. If the study file does not set a type, take it from the trials' values.
 
-    An integer range with a fractional end counts as a range of floats.
+    A range with a fractional end counts as a range of floats, even if its type is int.
     """
     ends = [end for end in (parameter.low, parameter.high) if end is not None]
     fractional = parameter.type == "int" and not all(float(end).is_integer() for end in ends)

@@ -1,7 +1,8 @@
 """Infers the kind of workload from the names of all metrics and parameters, from values of parameters and from tags.
 
-A sign is a set of words that one name must contain. Signs form groups, such as losses of a policy and losses of values, because a
-single name misleads: an entropy is logged in classification too. A kind is inferred if the trials show enough of its groups.
+A sign is a set of words that a single name must contain. Signs form groups, such as losses of a policy and losses of values,
+because a single name may mislead: classifiers log an entropy, too. A kind of workload is inferred if the trials show signs from
+enough of its groups.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _RETURNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in names of metrics that measure a policy; rewards of given answers do not."""
+"""Signs in names of metrics that measure a policy. Rewards of given answers are no such metrics."""
 _MIN_SHARE = 0.5
 """Minimum share of the trials that must log a name for the name to be a sign."""
 _MAX_SIGNS = 3
@@ -37,10 +38,12 @@ _MAX_SIGNS = 3
 
 
 class _Group(NamedTuple):
-    """Signs of one property of a kind of workload; any of them shows it."""
+    """Signs of one property of a kind of workload; any of these signs shows the property."""
 
     metrics: str = ""
-    """Signs in names of metrics, separated by commas; a sign is one or more words, in any order, and "-word" excludes a word."""
+    """Signs in names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with this
+    word.
+    """
     params: str = ""
     """Signs in names of parameters."""
     values: str = ""
@@ -131,7 +134,7 @@ _SIGNATURES = (
         "",
     ),
 )
-"""Kinds in the order in which they are tried."""
+"""Kinds of workload, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,7 @@ class _Traces:
 
     @property
     def network(self) -> bool:
-        """True if a metric is one of a network's training: a gradient norm or an epoch."""
+        """True if a metric shows that a network is trained: a gradient norm or an epoch."""
         return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
 
 
@@ -204,13 +207,14 @@ def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most common value, or the alphabetically first of several."""
+    """Return the most common value; of several equally common ones, the alphabetically first."""
     return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _library(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library (one that trains no neural networks) whose autologging recorded most of the runs; empty if there is
-    none."""
+    """If autologging for a library that trains no neural networks recorded most of the runs, return that library; else an empty
+    text.
+    """
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _NO_NETWORKS]
     return found[0] if found and len(found) >= _MIN_SHARE * len(tags) else ""

@@ -1,6 +1,7 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. A lack of memory does, even before the first step, and other crashes may.
+Such trials say nothing about the search space. A lack of memory does depend on them, even before the first step, and other
+crashes may.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def find_launch_failures(
 ) -> list[int]:
     """Return the crashed trials whose launch failed. errors: error text by trial.
 
-    A launch failed if the trial logged nothing and the error is one of the program, or if no trial logged anything under the
-    command of `advisor run` that launched it, while trials under another command did.
+    A launch failed if the trial logged nothing and the error is a program error. It also failed if no trial under the same
+    command of `advisor run` logged anything, while trials under another command did.
     """
     silent = ~logged(blocks, len(runs))
     commands = [_command(run) for run in runs]

@@ -13,7 +13,7 @@ from advisor.model.words import clean, setting
 from advisor.tracking.study.launch_failures import logged
 
 _LEVEL = 0.01
-"""Maximum probability that failures which do not depend on the batch size strike exactly the largest batch sizes."""
+"""Maximum probability that failures hit exactly the largest batch sizes by chance."""
 
 
 def find_memory_failures(
@@ -46,7 +46,7 @@ def find_memory_failures(
 
 
 def _trained_later(fine: Sequence[int], lacking: Sequence[int], started: Sequence[float | None]) -> bool:
-    """Return True if a trial that trained started after one that failed."""
+    """Return True if a trial that started after a failed trial was able to train."""
     failures = [start for i in lacking if (start := started[i]) is not None]
     return any(failures and (start := started[i]) is not None and start > min(failures) for i in fine)
 

@@ -1,4 +1,4 @@
-"""Interprets metric names: the data split, the quantity, the direction and the signal for the rules.
+"""Interprets metric names: the data split, the quantity, the direction and the signal (the metric's role in the rules).
 
 The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module and
 `advisor.contract.metric_direction` map these names.
@@ -16,7 +16,7 @@ from advisor.tracking.study.policy_names import find_policy_signals, is_diagnost
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
 """Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
 _DERIVED = frozenset("best final last max min".split())
-"""Words in names of metrics that only repeat values of another metric, such as its best value so far."""
+"""Words in names of metrics that only repeat values of another metric, such as the best value so far."""
 
 
 def is_companion(name: str) -> bool:
@@ -43,10 +43,10 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
 
 def _weakness(name: str) -> int:
-    """Return how weak a metric is as an objective: 0 for a reported quantity, 1 for a loss, 2 for one that TRL logs beside a loss.
+    """Return how weak a metric is as an objective: 0 for a reported quantity, 1 for a loss, 2 for two weaker metrics of TRL.
 
-    The entropy of a language model falls when it gets sure, right or wrong; the accuracy of single tokens is judged behind a right
-    text.
+    These are the entropy of a language model, which falls as the model gets more certain, right or wrong, and the accuracy of
+    single tokens, which takes the correct text as context.
     """
     parts = quantity(name)
     if parts == ("entropy",) or {"token", "accuracy"} <= set(parts):
@@ -75,7 +75,7 @@ def find_signals(
 ) -> dict[Signal, str]:
     """Return the metric that represents each signal. points: total number of points of each metric over all trials.
 
-    summaries: metrics with at most one point per trial. They are not curves and cannot be compared with a loss curve.
+    summaries: metrics with at most one point per trial. Such metrics are not curves and cannot be compared with a loss curve.
     """
     names = sorted(m for m in metrics if not is_companion(m))
     signals: dict[Signal, str] = {}
@@ -87,7 +87,7 @@ def find_signals(
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
     for signal, ours, test in _OTHER_SIGNALS:
-        # An evaluation's speed is not the training's speed.
+        # The speed of an evaluation is not the speed of training.
         matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
             signals[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))

@@ -82,7 +82,7 @@ def _declared_objective(experiment: Experiment, direction: Direction | None) -> 
 def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
 
-    logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
+    logged: direction in the runs' tags. A clear name decides, because tuners and hooks log "minimize" by default.
     """
     if logged is not None and not metric_direction.contradicts_direction(metric, logged):
         return logged, {}, ()
@@ -128,7 +128,9 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tuned_value(experiment: Experiment) -> str | None:
-    """Return the objective of a tuner's trials if names do not show it: Optuna's "value", or else the only possible metric."""
+    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", or else the only possible
+    metric.
+    """
     names = [m for m in experiment.points if not metric_names.is_companion(m)]
     if not any(declared.has_tags(run) for run in experiment.runs):
         return None

@@ -1,6 +1,7 @@
 """Separates populations: runs in one experiment that do not form one study, such as hand runs and a sweep, or two datasets.
 
-The largest population is analysed. A split needs evidence that trials of one search would rarely show: see `_SPLITS`.
+The largest population is analysed. Runs are separated only by evidence that the trials of one search would rarely show;
+`_SPLITS` lists the kinds of evidence.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _LEVEL = 0.01
 _MIN_RUNS = 3
 """Minimum runs of the largest population; with fewer, the experiment is not a study."""
 _MIN_DIGITS = 6
-"""Minimum significant digits of a number that a sampler drew; people type fewer."""
+"""Minimum significant digits of a number that a sampler drew; people type fewer digits."""
 _MAX_LISTED = 4
 """Maximum number of other populations that a message lists."""
 _TASKS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
 _TASK_TAGS = frozenset("dataset datasets corpus task benchmark".split())
-"""Nouns of tags; a tag `environment` often names where a run was started."""
+"""Nouns in names of tags; "environment" is missing because such a tag often names the machine that started the run."""
 _MODELS = frozenset("model arch architecture backbone network net encoder".split())
 _NAMED = frozenset("name id type".split())
 
@@ -59,8 +60,8 @@ def select_population(
     """Return the runs to analyse, and the decisions about the other runs.
 
     wanted: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
-    members. declared_study: a study file declares the space, so only test runs are separated. Raises AdvisorError if no run
-    matches `wanted`, or if no population has enough runs.
+    members. declared_study: True if a study file declares the space; only test runs are then separated. Raises AdvisorError if
+    no run matches `wanted`, or if no population has enough runs.
     """
     if wanted == "all":
         return Population(experiment)
@@ -79,7 +80,8 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly its runs.
+    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly the group's
+    # runs.
     listed = _listing(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
@@ -212,8 +214,9 @@ def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
-    ranges."""
+    """Separate runs of different models, unless they form one comparison: trained at the same time and searched in the same
+    ranges.
+    """
     for name in _markers(experiment, chosen, _MODELS):
         groups = _by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]
@@ -241,12 +244,14 @@ def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs of a sweep, which have a parent run, from runs without one."""
+    """Separate runs of a sweep, which have a parent run, from runs without a parent."""
     return _two_groups(chosen, "runs of a sweep", "without a parent run", lambda i: _PARENT in experiment.runs[i].tags)
 
 
 def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs with numbers that a sampler drew from runs with typed numbers, if one kind follows the other."""
+    """Separate runs with numbers from a sampler from runs with numbers typed by a person, if one group follows the other in
+    time.
+    """
     groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
@@ -288,7 +293,7 @@ def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
 
 
 def _likeness(names: frozenset[str], others: frozenset[str]) -> float:
-    """Return the share of common names."""
+    """Return the share of names that two sets have in common."""
     return len(names & others) / max(len(names | others), 1)
 
 
@@ -376,7 +381,7 @@ def _is_grid(experiment: Experiment, groups: Groups, name: str) -> bool:
 
 
 def _are_separate(experiment: Experiment, groups: Groups) -> bool:
-    """Return True if the groups lie apart in time or in the range of a hyperparameter, more clearly than by chance."""
+    """Return True if the groups differ in time or in a hyperparameter's range by more than chance."""
     columns = [_starts(experiment, groups)]
     parsed = {i: p for i, p in _parsed(experiment, groups).items() if p}
     for name in sorted({n for p in parsed.values() for n in p}):

@@ -37,8 +37,9 @@ _MAX_NAMES = 40
 _TOLERANCE = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
 _SAMPLE_SIZES = 24, 192
-"""Numbers of trials in which a formula is tried first. If most checked trials contradict the relation, it cannot hold in nearly all
-trials."""
+"""Numbers of trials in which a formula is tried first. A relation that most of these trials contradict cannot hold in nearly all
+trials.
+"""
 _SCREENING_TRIALS = 64
 """Number of trials in which a function of two hyperparameters is tried first."""
 _EXPOSURE_WORDS = frozenset(
@@ -62,9 +63,9 @@ class Dependent:
 def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Dependent, ...]:
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
-    Of related hyperparameters, the least important one counts as dependent: a length before a regulariser, a regulariser before a
-    learning rate, and a learning rate before a batch size. The number of tokens follows from the number of steps, which is set
-    between studies. keep: names that must not count as dependent, because the study file declares them.
+    Of related hyperparameters, the least important one counts as dependent. In ascending importance: lengths, regularisers,
+    learning rates, batch sizes. The number of tokens depends on the number of steps, which is set between studies. keep: names
+    that must not count as dependent, because the study file declares them.
     """
     numbers = _numbers(params)
     dependents: list[Dependent] = []
@@ -82,14 +83,14 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
 
 
 def is_unknown(name: str) -> bool:
-    """Return True if the name denotes no common hyperparameter, so that only the trials show its role."""
+    """Return True if the name is not that of a common hyperparameter, so that only the trials show the role."""
     return _importance(name) <= (1,) and not is_of_optimizer(name)
 
 
 def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
-    """Return the number of steps per unit of a parameter that is the length of training; None if it is something else.
+    """Return the number of steps per unit of a parameter, if the parameter is the length of training; else None.
 
-    ends: last logged step of each trial, shape (trials,). Trials can end before the stated length, but none after it.
+    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length, but not after it.
     """
     pairs = [
         (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
@@ -110,7 +111,7 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
 
 
 def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
-    """Return the number of trials whose steps are exactly the largest ratio of steps to length times their length."""
+    """Return the number of trials that have the largest ratio of steps to length."""
     return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
@@ -136,7 +137,7 @@ def _importance(name: str) -> tuple[int]:
     """Return the rank of a name. Of related hyperparameters, the one with the lowest rank follows from the others."""
     if counts_training(name) or _EXPOSURE_WORDS & set(words_of(name)):
         return (0,)
-    if is_batch_size(name):  # a rate that was scaled with the batch size follows from it
+    if is_batch_size(name):  # a rate that was scaled with the batch size depends on it
         return (5,)
     if is_learning_rate(name):
         return (4,)
@@ -161,7 +162,7 @@ Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 
 def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
-    """Yield relations that the first settings do not contradict: the other names, the predicted values, the formula."""
+    """Yield the relations that the first settings do not contradict: names of the other parameters, predicted values, formula."""
     near = others
     for number in _SAMPLE_SIZES:
         powers, signs = _possible_forms(values, near, number)
@@ -190,8 +191,8 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
 
 
 def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
-    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), the first `number` trials
-    allow.
+    """Return masks of the powers of the others, shape (powers, others), and of the sums, shape (signs, others), that the first
+    `number` trials allow.
 
     This check keeps the search fast for a thousand hyperparameters.
     """
@@ -256,7 +257,7 @@ def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
 
 
 def _round(factor: float) -> float:
-    """Return the factor with the fewest digits that describe it: 0.1 for 0.0999999999."""
+    """Return the factor rounded to the fewest digits that suffice: 0.1 for 0.0999999999."""
     return next(
         (
             r
@@ -274,8 +275,8 @@ def _named(name: str) -> str:
 def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     """Return True if the values agree with the prediction in nearly all trials, and not by chance.
 
-    A trial is evidence only if its values differ from the trial before, because hyperparameters that a loop or a person did not
-    touch between two trials agree by design.
+    A trial is evidence only if its values differ from those of the preceding trial, because values that nobody changed between
+    two trials agree by design.
     """
     changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[changed], predicted[changed]
@@ -289,7 +290,7 @@ def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
-    """Return the probability that two settings agree in this number within the tolerance: the chance of one coincidence."""
+    """Return the probability that two settings agree in this number within the tolerance by coincidence."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
     near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(
@@ -346,7 +347,7 @@ def _dependent_by_levels(name: str, levels: Mapping[str, _Levels]) -> Dependent 
 
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
-    """Return the pairs of hyperparameters whose equal values never occur with different `values` in a sample of the trials."""
+    """Return the pairs of hyperparameters that may determine `values`: in a sample of trials, equal pairs have equal values."""
     if len(discrete) < 2:
         return []
     part = np.unique(np.linspace(0, len(values) - 1, _SCREENING_TRIALS).astype(np.int64))
@@ -360,7 +361,7 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 
 def _determine(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return True if the keys determine the values, and not by chance. A trial equal to the preceding trial is no evidence."""
+    """Return True if the keys determine the values, beyond chance. A trial equal to the preceding trial is no evidence."""
     count = int(values.max()) + 1
     pairs = np.sort(keys * count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():

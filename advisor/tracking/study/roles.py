@@ -21,12 +21,12 @@ _OVERRULE = "--study FILE with these parameters"
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Parameters whose role in the study follows from the trials."""
+    """Parameters with a role in the study that only the trials show."""
 
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from others."""
     lengths: Mapping[str, Parameter]
-    """Parameters that are the length of training, by the trials' last steps. They are fixed, because no study searches them."""
+    """Parameters that are the length of training, by the trials' last steps. Lengths are fixed, because no study searches them."""
     left_out: frozenset[str]
     """Duplicates of other parameters, and numbers that others determine."""
     steps: tuple[int | None, ...]
@@ -37,7 +37,7 @@ class Roles:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters with another role than their values alone suggest."""
+        """The parameters whose role differs from the one that their values alone suggest."""
         return {**self.derived, **self.lengths}
 
 
@@ -106,7 +106,7 @@ def _lengths(
 
 
 def _derived_parameter(dependent: relations.Dependent, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
-    """Return the tied parameter with its formula; None if a study file cannot express it."""
+    """Return the parameter with the formula that computes it; None if a study file cannot express the formula."""
     whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
     why = f"inferred: it follows from {listed(dependent.others)} in the trials"
     try:

@@ -1,6 +1,7 @@
 """Determines why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
 
-A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit any rank.
+A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit trials of
+any rank.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ _MAX_SHORT_LENGTH = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
 _INTERRUPTED_LEVELS = 0.1, 0.5
 """Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: the usual one, and the one
-for ends at rungs or right after an evaluation. The first is the share of studies in which crashes are mistaken for pruning."""
+for ends at rungs or right after an evaluation. The usual p-value is the share of studies in which crashes are mistaken for
+pruning.
+"""
 _FINISHED_LEVELS = 0.001, 0.5
-"""The same p-values for short trials that ended normally. Few were pruned: most have another planned length or a time limit."""
+"""The same p-values for short trials that ended normally. Most of these trials had another planned length or a time limit; few
+were pruned.
+"""
 _CHOSEN_LEVELS = 0.001, 0.05
 """The same p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
 _RUNGS = 0.001
@@ -34,20 +39,20 @@ _MAX_DELAY = 0.05
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
 _MIN_DENSITY = 5
-"""Minimum points of another metric per evaluation, to distinguish an end right after an evaluation from an end at any time."""
+"""Minimum points of another metric per evaluation that show whether a trial ended right after an evaluation or at any time."""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
 """Minimum number of short trials that show early stopping."""
 _MIN_EXPLAINED = 0.9
 """Minimum share of the trials that a patience must explain."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Common values of `min_delta`, the minimum improvement that resets the patience of early stopping."""
+"""Common values of `min_delta`: early stopping starts to count anew after an improvement by at least this amount."""
 _MAX_MONITORED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The trials that stopped early, each of them `evaluations` evaluations after its best evaluation."""
+    """Early stopping: the stopped trials, each of which ended `evaluations` evaluations after its best evaluation."""
 
     trials: tuple[int, ...]
     evaluations: int
@@ -120,7 +125,9 @@ class _Rank:
 
 
 def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
-    """Return the probability that trials rank as low as this by chance: van Elteren's test, a Mann-Whitney test at each end."""
+    """Return the probability that trials rank this low by chance: van Elteren's test, which combines a Mann-Whitney test for
+    each trial's end.
+    """
     excess = variance = 0.0
     for step in {r.step for r in ranks}:
         ended = [r for r in ranks if r.step == step]
@@ -131,7 +138,9 @@ def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
 
 
 def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
-    """Return True if the trials end after few different numbers of evaluations, at least two: a bug can end all at one step."""
+    """Return True if the trials end after few different numbers of evaluations, but at least two, because a bug can end all at
+    one step.
+    """
     longest = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
     if rungs < 2 or rungs >= longest:
@@ -155,8 +164,8 @@ class _Rivals:
     def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
         """Return the trial's rank among the trials that continued; None if no trial did.
 
-        repeats: whether to count a longer trial if another run of its setting ended by this step. Without rungs, a person may have
-        chosen the setting for a longer run because it was good.
+        repeats: whether to count a longer trial if another run of the same setting ended by this step; a person may have trained
+        a good setting longer, so this is right only with rungs.
         """
         curve = self._curves[trial]
         if not len(curve):
@@ -171,7 +180,7 @@ class _Rivals:
         return _Rank(step, worse, len(others)) if len(others) else None
 
     def _cost_on_the_way(self, trial: int, step: int) -> float:
-        """Return the trial's cost at `step` if it went on; else NaN."""
+        """Return the trial's cost at `step` if the trial continued past that step; else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
         if at < 0 or curve.steps[-1] * _MAX_SHORT_LENGTH <= step:
@@ -206,7 +215,7 @@ def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collectio
 
 
 def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
-    """Return True if another metric of the trial would show that it trained on after its last evaluation."""
+    """Return True if another metric was logged often enough to show training after the last evaluation."""
     most = max(len(block.curve(trial)) for block in blocks.values())
     return most >= _MIN_DENSITY * len(costs.curves[trial])
 
@@ -224,7 +233,7 @@ def find_early_stopped(
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
-    Several common values of `min_delta` are tried; the one that explains the most endings is used.
+    The number is computed with several common values of `min_delta`; the value that explains the most endings is used.
     """
     if sum(short[t] for t in trials) < _MIN_STOPPED:
         return None

@@ -1,8 +1,9 @@
 """Finds, by their curves alone, trials that failed although their process ended normally.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
-training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as
-ln 10, that most other trials left sooner, or if its result is no better than such a plateau after as much training.
+training loss lost most of what they had gained. A trial learned nothing if the objective never left a degenerate plateau, such
+as ln 10, that most other trials left sooner, or if the result is no better than such a plateau after the same amount of
+training.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ _MOVED = 0.05
 _LOST = 0.8
 """Minimum share of the gain that a collapse destroys, in a trial's objective or in its training loss. Our choice."""
 _MIN_LATER_GAIN = 0.05
-"""Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
-and only the logged loss is wrong."""
+"""If a loss is not finite: minimum later gain of the objective, as a share of the objective's range in the study, that shows
+that training went on and only the logged loss is wrong.
+"""
 _BEYOND_NOISE = 5.0
 """Minimum gain that a trial loses, in median differences of successive evaluations afterwards. Our choice."""
 _MAX_STUCK = 0.5
-"""Maximum share of trials on a plateau. If more trials learn nothing, the study is at fault, not single trials."""
+"""Maximum share of trials on a plateau. With a larger share, the study is at fault and not single trials."""
 _MAX_CLASSES = 1000
 _MIN_EXAMPLES = 5
-"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. If two
-trials are equal, all of five examples that only one of them gets right are the better one's with probability 1/32 (sign test).
+"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. Of five
+examples that only one of two equally good trials gets right, all belong to the same given trial with probability 1/32 (sign
+test).
 """
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
@@ -58,7 +61,7 @@ class End:
 
 @dataclass(frozen=True)
 class Costs:
-    """The objective of each trial as a cost."""
+    """The objective of each trial, converted to a cost."""
 
     metric: str
     curves: Sequence[Curve]
@@ -67,7 +70,7 @@ class Costs:
     """1 if the objective is minimised, else -1."""
 
     def text(self, cost: float) -> str:
-        """Return a cost as a value of the objective."""
+        """Convert a cost to a value of the objective and return it as text."""
         return f"{self.sign * cost + 0.0:.3g}"
 
     @cached_property
@@ -93,7 +96,7 @@ def find_silent_failures(
     chance: float | None,
     examples: float = math.inf,
 ) -> dict[int, End]:
-    """Return the end of each of these trials whose curves show a failure.
+    """Return the kind of failure of each of these trials whose curves show one.
 
     chance: cost of random guessing, if known. examples: number of validation examples, infinite if unknown.
     """
@@ -138,7 +141,7 @@ def _is_loss(metric: str) -> bool:
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return True if only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
-    A training loss that ends before the last evaluation is no evidence, unless the loss's next value is due after that evaluation.
+    A training loss that ends before the last evaluation is evidence only if its next value is due after that evaluation.
     """
     finite = [
         c
@@ -157,7 +160,8 @@ def _usual_interval(curve: Curve) -> float:
 def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return True if training went on after a loss was not finite from `step` on: the objective still improved.
 
-    single: only the last logged loss is not finite. This may be one skipped batch, unless the objective fell back to its start.
+    single: only the last logged loss is not finite. A single such loss may be one skipped batch, unless the objective fell back
+    to its start.
     """
     finite = curve.finite
     before, after = finite.values[finite.steps < step], finite.values[finite.steps >= step]
@@ -229,7 +233,7 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) 
 def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
     """Return the maximum number of evaluations in a row at this level after which a trial went on to another one.
 
-    A success rate may be zero for a while: training that left a level before has not ended there.
+    For example, a success rate may be zero for a while. A trial that once left a level may leave it again.
     """
     longest = 0
     for curve in curves:
@@ -239,7 +243,9 @@ def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
 
 
 def _least_distance(costs: Costs, examples: float) -> float:
-    """Return the minimum distance of a plateau from the best result that the validation examples can show; 0 if unknown."""
+    """Return the smallest distance between a plateau and the best result that the number of validation examples can show; 0 if
+    unknown.
+    """
     if "accuracy" not in metric_direction.quantity(costs.metric):
         return 0.0
     largest = max((float(np.abs(c.finite.values).max(initial=0.0)) for c in costs.curves), default=0.0)
@@ -268,7 +274,7 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None, least_d
         guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _MOVED * distance
         if not (shared or exact or guess):
             continue
-        # Learning may just start late: the success rate of a policy is zero until it succeeds for the first time.
+        # Learning may simply start late: the success rate of a policy is zero until the policy first succeeds.
         key = round(level / distance, 3)
         if key not in stays:
             stays[key] = _longest_stay(_curves_below(costs, level - _MOVED * distance), level, _FLAT * distance)
@@ -284,8 +290,8 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None, least_d
 def _no_better(
     costs: Costs, trials: Sequence[int], results: Sequence[float], found: Mapping[int, End], levels: Mapping[int, float]
 ) -> dict[int, End]:
-    """Return the noisier trials that got no better than the trials that never left their initial level, after the same amount of
-    training.
+    """Return the noisier trials that, after the same amount of training, are no better than trials that never left their initial
+    level.
 
     results: the lowest cost of each trial. found: the trials that never left their level, which `levels` holds.
     """
@@ -311,13 +317,13 @@ def _fell(values: FloatArray, distance: float) -> bool:
 
 
 def _curves_below(costs: Costs, below: float) -> list[Curve]:
-    """Return the curves whose last half is mostly below this cost, so that noise alone does not count as leaving a level."""
+    """Return the curves whose last half is mostly below this cost: noise alone must not count as leaving a level."""
     known = [c for c in costs.curves if len(c.finite)]
     return [c for c in known if float(np.median(_last_half(c.finite.values))) < below]
 
 
 def _level(values: FloatArray, best: float) -> float:
-    """Return the level of a curve that is flat and never moved, compared with the best result `best`; else NaN."""
+    """Return the level of a curve that hardly moved relative to its distance from the best result `best`; NaN for other curves."""
     half = _last_half(values)
     level = float(np.median(half))
     distance = level - best

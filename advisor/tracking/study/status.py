@@ -34,8 +34,9 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is not, because a hook does not know why a training ended early. Neither is a
-hook's "complete", because a tuner may have set the length that the trial completed."""
+"""Statuses that are accepted from a tag. "stopped" is missing because a hook does not know why a training ended early, and a
+hook's "complete" because a tuner may have shortened the planned length.
+"""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
@@ -111,7 +112,7 @@ def _validation_examples(runs: Sequence[Run]) -> float:
 
 
 def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End | None:
-    """Return the end that tags or the process's status state; None if only the curves can show it."""
+    """Return how the trial ended according to tags or the process's status; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return End("pruned")
@@ -130,15 +131,16 @@ def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End 
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the records of the trials that the guard stopped, by trial. A trial that nevertheless reached its planned end is
-    complete."""
+    """Return the records of the trials that the guard stopped, by trial. A trial that still reached its planned end is complete."""
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
 
 
 def _stopped_end(run: Run, stop: GuardStop) -> End:
-    """Return the end of a trial that the guard stopped. Until its launcher has recorded the end, the run may look like a crash."""
+    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded the
+    end.
+    """
     tag = run.tags.get(contract.TAG_STATUS)
     status: Status = "diverged" if "diverged" in (tag, stop.status) else "pruned"
     return End(status, f"the guard stopped it at step {stop.step:,}: {stop.reason}")

@@ -56,9 +56,9 @@ def _without_parents(experiment: Experiment, objective: str) -> list[int]:
 
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
-    """Return True if a parent run is a trial: it has a hyperparameter that varies among its children, or none varies among them.
+    """Return True if a parent run is a trial: its children vary a hyperparameter that it has, or vary none.
 
-    Folds and repeats vary no hyperparameter. A sweep's parent run is not a trial, even if it logs the sweep's best value.
+    Children that vary none are folds or repeats. A sweep's parent run is not a trial, even if it logs the sweep's best value.
     """
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}

@@ -33,7 +33,7 @@ class Trials:
     roles: Roles
     """Hyperparameters that others determine, or that are the length of training under another name."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about the parameters, and about how the trials ended."""
+    """Decisions about the parameters, and about the ends of the trials."""
 
 
 def build_trials(
@@ -89,7 +89,7 @@ def _all_facts(
     last_steps: IntArray,
     start: axes.Start,
 ) -> list[dict[str, str]]:
-    """Return the facts of each trial: those that adapters logged, then those that parameters, curves and errors show."""
+    """Return the facts of each trial: first facts that adapters logged, then facts that parameters, curves and errors show."""
     facts = [_facts(run) for run in runs]
     ends = last_steps + start.steps
     _add_stated_facts(facts, params, ends.tolist())
@@ -159,7 +159,7 @@ def _is_seed(words: Sequence[str]) -> bool:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs. Runs with equal names also get the start of their ids, as long as needed to differ."""
+    """Return the names of the runs. Equal names are followed by the start of each run's id, as long as needed to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)
