@@ -189,9 +189,8 @@ TAG_TRIAL = "advisor.trial"
 TAG_REPEAT = "advisor.repeat"
 """0 for a trial's first run; 1, 2, ... for its repeats with other seeds."""
 TAG_LAUNCH = "advisor.launch"
-"""JSON about the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training",
-"training_began"} or {"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job
-has ended.
+"""JSON about the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"}
+or {"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job has ended.
 """
 TAG_STUDY_FILE = "advisor.study_file"
 """Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space.
@@ -220,8 +219,8 @@ without a value of the objective · running: has not ended."""
 def window_width(step: int) -> int:
     """Return the number of steps per logged window at optimizer step `step` (0-based).
 
-    The width is 1 for the first `DENSE_STEPS` steps. Beyond them, the width doubles each time the number of steps doubles. A run
-    of n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a
+    The width is 1 for the first `DENSE_STEPS` steps. Beyond them, the width doubles each time the number of steps doubles. A run of
+    n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a
     million steps.
     """
     width = 1

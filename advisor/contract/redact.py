@@ -1,8 +1,7 @@
 """Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
-`learn_address` parses each address that the user provides. From then on, the address's password is hidden wherever it appears,
-in any quoting. Regular expressions are used only for text of unknown origin; their time is proportional to the length of the
-text.
+`learn_address` parses each address that the user provides. From then on, the address's password is hidden wherever it appears, in
+any quoting. Regular expressions are used only for text of unknown origin; their time is proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ _SECRET_VARIABLE_NAME = re.compile(
 )
 """Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
 _MIN_SECRET_CHARS = 6
-"""Minimum number of characters of a secret environment variable's value; shorter values may be ordinary words and are not
-hidden.
+"""Minimum number of characters of a secret environment variable's value; shorter values may be ordinary words and are not hidden.
 """
 _MAX_ERROR_CHARS = 20_000
 """Maximum characters to read of an error's text, because some errors quote large data."""
@@ -43,8 +41,8 @@ _DATABASE_DIALECTS = {
     "redshift",
     "snowflake",
 }
-"""SQLAlchemy dialects whose addresses may have a password. The drivers of these dialects accept passwords that `urllib` would
-parse differently.
+"""SQLAlchemy dialects whose addresses may have a password. The drivers of these dialects accept passwords that `urllib` would parse
+differently.
 """
 
 _learned: dict[str, str] = {}

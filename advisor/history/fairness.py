@@ -23,8 +23,8 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times need a larger tolerance, because they
-vary even between equal runs.
+"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times need a larger tolerance, because they vary
+even between equal runs.
 """
 _MIN_SECONDS = 1.0
 """Minimum seconds of a training run. We assume that a shorter run was not trained but copied from another store."""

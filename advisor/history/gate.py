@@ -1,11 +1,11 @@
 """Decides about a proposed change, the candidate: keep it, discard it, or run more seeds first. `stats.sequential` explains the
 test.
 
-The gate guarantees the following, however often it is asked. Over a loop of proposals, the expected share of kept candidates
-that are no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with
-probability `MISS` at most before both settings have the maximum number of runs. A candidate that is still undecided at this
-number is discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is discarded even
-if its results are better.
+The gate guarantees the following, however often it is asked. Over a loop of proposals, the expected share of kept candidates that
+are no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability
+`MISS` at most before both settings have the maximum number of runs. A candidate that is still undecided at this number is
+discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is discarded even if its results
+are better.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ ERROR = 0.05
 MISS = 0.2
 """Maximum probability of discarding a candidate with a worthwhile gain; it means the usual power of 80 %."""
 WORTHWHILE = math.sqrt(2)
-"""Default of the smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference
-between two runs.
+"""Default of the smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference between
+two runs.
 """
 WORTHWHILE_RANGE = 1000
 """Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
@@ -68,8 +68,8 @@ MAX_SEEDS = 40
 NORMAL_95 = 1.96
 """Number of standard errors on each side of a 95 % interval."""
 FIRST_SEEDS = (2, 3)
-"""Number of runs of candidate and incumbent for a first estimate of the noise floor. We chose this number as the minimum to
-start a loop.
+"""Number of runs of candidate and incumbent for a first estimate of the noise floor. We chose this number as the minimum to start a
+loop.
 """
 
 
@@ -328,8 +328,8 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
 def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of next runs (of the candidate, of the incumbent).
 
-    Together, these are the smallest number of runs that may lead to a decision, but at most the number of runs of both settings
-    so far.
+    Together, these are the smallest number of runs that may lead to a decision, but at most the number of runs of both settings so
+    far.
     """
     runs, step = (0, 0), test.next_run(max_runs)
     needed = test.plan(max_runs)

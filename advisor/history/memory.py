@@ -122,8 +122,8 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
-    """Return the mean distance over the hyperparameters: for a number, the share of its range; for other values, 0 if equal,
-    else 1.
+    """Return the mean distance over the hyperparameters: for a number, the share of its range; for other values, 0 if equal, else
+    1.
     """
     distances = []
     for name, value in requested.items():

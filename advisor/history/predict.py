@@ -1,8 +1,7 @@
 """Predicts the effects of the advice on the next study. `advisor.history.judge` judges the predictions after that study has run.
 
-Each prediction belongs to one rule and to one change in the next study. The probability of a prediction is computed from the
-rule's test or interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice
-predicts.
+Each prediction belongs to one rule and to one change in the next study. The probability of a prediction is computed from the rule's
+test or interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
 """
 
 from __future__ import annotations
@@ -134,8 +133,8 @@ def _round_values(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return True if the later study contains the change and the earlier study does not. A change that was made only in part
-    counts as well.
+    """Return True if the later study contains the change and the earlier study does not. A change that was made only in part counts
+    as well.
     """
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)

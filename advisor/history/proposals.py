@@ -44,8 +44,7 @@ class Record:
     tags: tuple[str, ...] = ()
     """Names of tags that distinguish settings."""
     kept_at: float | None = None
-    """Time of the decision to keep; None if the setting was never kept. Later questions about the setting do not change this
-    time.
+    """Time of the decision to keep; None if the setting was never kept. Later questions about the setting do not change this time.
     """
     kept_against: str = ""
     """Id of a run of the setting that this setting replaced."""

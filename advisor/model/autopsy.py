@@ -123,8 +123,8 @@ def _as_rows(history: Any) -> Any:
 
 
 class History(_Part):
-    """Rows of history in three parts: from the start of the training, from just before the first non-finite value, and from
-    after it.
+    """Rows of history in three parts: from the start of the training, from just before the first non-finite value, and from after
+    it.
     """
 
     first: tuple[HistoryRow, ...] = ()

@@ -14,8 +14,8 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffices if only the learning rate is tuned. The playbook tunes more hyperparameters if the study has
-more trials.
+"""Number of trials that suffices if only the learning rate is tuned. The playbook tunes more hyperparameters if the study has more
+trials.
 """
 
 
@@ -89,8 +89,7 @@ def need_different_ranges(values: Iterable[Value]) -> bool:
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer, learning
-    rate).
+    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer, learning rate).
     """
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):

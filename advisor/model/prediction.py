@@ -1,5 +1,5 @@
-"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next
-study's trials have ended.
+"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next study's
+trials have ended.
 
 Each prediction contains all numbers needed to judge it without the earlier study. Objective values are not negated.
 """

@@ -244,8 +244,8 @@ MAX_DIGITS = 6
 
 
 def outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards to two significant digits, or to more if two change the end by over 1 % of its value or
-    of `width`.
+    """Round the end of a range outwards to two significant digits, or to more if two change the end by over 1 % of its value or of
+    `width`.
     """
     value = float(f"{value:.12g}")  # this removes rounding errors of earlier computations
     if not value or rounded(value) == value:

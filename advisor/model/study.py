@@ -174,8 +174,7 @@ class Study:
     kind: Kind = "unknown"
     """Kind of workload."""
     target: float | None = None
-    """Value of the objective at which every training stopped, so that results are equal by design; None if there is no such
-    value.
+    """Value of the objective at which every training stopped, so that results are equal by design; None if there is no such value.
     """
     lengths: Mapping[str, float] = field(default_factory=dict)
     """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show this."""
@@ -245,8 +244,8 @@ class Study:
     def train_cost_curve(self, trial: Trial) -> Curve:
         """Return the trial's cost on training data (lower is better): the objective on training data, or else a training loss.
 
-        The curve is empty if neither was logged. Values of `cost_curve` are comparable with the objective on training data, but
-        not with a loss.
+        The curve is empty if neither was logged. Values of `cost_curve` are comparable with the objective on training data, but not
+        with a loss.
         """
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):

@@ -28,8 +28,8 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
 
     positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. The
     permutation test has two statistics, with a Bonferroni correction: the distance to the best earlier point, and the difference
-    between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that is traversed
-    in order would look adaptive.
+    between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that is traversed in
+    order would look adaptive.
     """
     u = positions[:MAX_POINTS]
     u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]

@@ -224,8 +224,8 @@ def _indicators(positions: FloatArray) -> FloatArray:
 def _evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise and one prior variance
-    per group.
+    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise and one prior variance per
+    group.
     """
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
@@ -283,8 +283,8 @@ CERTAIN_TURN = 0.95
 MIN_TURN = 4
 """Minimum number of points to test if the response turns before the end."""
 MIN_LOCAL = 8
-"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points
-if the half has fewer.
+"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points if
+the half has fewer.
 """
 
 

@@ -15,8 +15,8 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 6
 """Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Maximum finite value; larger values count as infinite. Only diverged runs have larger values, and squares of smaller values
-are finite.
+"""Maximum finite value; larger values count as infinite. Only diverged runs have larger values, and squares of smaller values are
+finite.
 """
 _WINDOW = 0.1
 """Width of the window whose median is a level, as a share of the curve's points."""
@@ -98,8 +98,7 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """The later level, which is compared with the best level. Either the level at the end of the curve or the value of one
-    point.
+    """The later level, which is compared with the best level. Either the level at the end of the curve or the value of one point.
     """
     error: float
     """Standard error of the difference between the two levels, including noise that persists over a window."""
@@ -198,8 +197,8 @@ def _width(n: int) -> int:
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise`. If most second differences are rounding errors (a coarse metric), use the root mean square of the
-    differences instead.
+    """Return `noise`. If most second differences are rounding errors (a coarse metric), use the root mean square of the differences
+    instead.
     """
     robust_noise = noise(y)
     if robust_noise > _ROUNDING * np.abs(y).max():

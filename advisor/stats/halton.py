@@ -1,7 +1,6 @@
 """The scrambled Halton sequence. Its points are bit-identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version of
-SciPy.
+We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version of SciPy.
 
 Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """

@@ -276,8 +276,8 @@ def kernel(block: FloatArray, relevance: float) -> FloatArray:
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return coordinates (n, c) of an axis. Distances between coordinates equal those between positions; between choices they
-    are constant.
+    """Return coordinates (n, c) of an axis. Distances between coordinates equal those between positions; between choices they are
+    constant.
 
     A point without a position is half a range away from all points that have one.
     """

@@ -97,8 +97,8 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
-    """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have
-    no effect.
+    """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have no
+    effect.
     """
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half

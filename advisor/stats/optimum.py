@@ -1,9 +1,8 @@
 """The best position on one axis, with its uncertainty, from a Gaussian process whose parameters are integrated over, not fitted.
 
-With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every
-point has no noise. Sweeps of one training at several sizes have similar responses, so they share the shape of the response, but
-not the noise. Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between
-positions.
+With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every point
+has no noise. Sweeps of one training at several sizes have similar responses, so they share the shape of the response, but not the
+noise. Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between positions.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ class SearchComparison:
     gains: FloatArray
     """Best cost in the other search's half minus best cost in the first search's half, shape (draws,)."""
     sd: tuple[float, float]
-    """Standard deviation of the best cost of a half, for each search: an estimate of the variation between studies that tends to
-    be too high.
+    """Standard deviation of the best cost of a half, for each search: an estimate of the variation between studies that tends to be
+    too high.
     """
     budget: int
     """Number of settings in a half."""
     max_chance: float
-    """Maximum value of `chance_above`: 1 minus the probability that, of two equal searches, all settings of one rank ahead of
-    all settings of the other.
+    """Maximum value of `chance_above`: 1 minus the probability that, of two equal searches, all settings of one rank ahead of all
+    settings of the other.
     """
 
     def chance_above(self, level: float = 0.0) -> float:

@@ -1,11 +1,10 @@
 """Evidence for a gain that stays valid for any number of looks and any number of candidates. Lower costs are better.
 
-**One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own
-deviation. The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of
-freedom: sigma^2 ~ d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean) has a
-posterior density h. It is close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1),
-and Satterthwaite's degrees of freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0),
-and
+**One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own deviation.
+The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom: sigma^2 ~
+d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean) has a posterior density h. It is
+close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of
+freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
 
     E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
@@ -48,8 +47,8 @@ HORIZON = 30
 loops.
 """
 MAX_FREEDOM = 10
-"""Maximum degrees of freedom of the noise floor as a prior for one setting. With 10, the setting's deviation lies within about
-0.7 to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs have heavier tails than the normal
+"""Maximum degrees of freedom of the noise floor as a prior for one setting. With 10, the setting's deviation lies within about 0.7
+to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs have heavier tails than the normal
 distribution.
 """
 MIN_RUNS = 2
@@ -221,8 +220,8 @@ class SequentialTest:
         return e_value(gain.gain, gain.error, gain.freedom, self.worthwhile)
 
     def next_run(self, most: int) -> tuple[int, int]:
-        """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) if a run of the incumbent does, (0, 0) if both
-        have `most` runs.
+        """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) if a run of the incumbent does, (0, 0) if both have
+        `most` runs.
         """
         if self.keep >= 1 and self.candidate.size < MIN_RUNS:
             return 1, 0
@@ -249,8 +248,8 @@ class SequentialTest:
         )
 
     def plan(self, most: int) -> tuple[int, int] | None:
-        """Return the minimum number of further runs (of the candidate, of the incumbent) that decide the question, for an
-        unchanged gain.
+        """Return the minimum number of further runs (of the candidate, of the incumbent) that decide the question, for an unchanged
+        gain.
 
         Return None if even `most` runs of each are too few to decide.
         """

@@ -1,11 +1,10 @@
 """Tests whether curves fall like curves at a constant learning rate.
 
-At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. A sum
-of decaying exponentials falls more and more slowly, and slows gradually: the logarithm of its rate of fall is convex
-(Bernstein's theorem, completely monotone functions). A decay of the learning rate breaks this pattern: the fall of the loss
-speeds up, keeps its rate to the end, or stops abruptly. A linear or cosine decay may still look like a constant rate, because
-the noise of training falls with the rate. If a decay without a gain from longer training fits the curves as well, the curves do
-not show such a gain.
+At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. A sum of
+decaying exponentials falls more and more slowly, and slows gradually: the logarithm of its rate of fall is convex (Bernstein's
+theorem, completely monotone functions). A decay of the learning rate breaks this pattern: the fall of the loss speeds up, keeps its
+rate to the end, or stops abruptly. A linear or cosine decay may still look like a constant rate, because the noise of training
+falls with the rate. If a decay without a gain from longer training fits the curves as well, the curves do not show such a gain.
 """
 
 from __future__ import annotations

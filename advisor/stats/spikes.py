@@ -45,10 +45,10 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit. Two tests share `chance`. One test extrapolates the
-    tail from the median, which overestimates all but very heavy tails. The other test extrapolates the tail from the upper
-    quartile and, because heavy tails of log ratios are symmetric, also tests whether more ratios exceed the largest fall than
-    symmetric noise explains.
+    log-normal, with a lighter tail than the exponential tail of the limit. Two tests share `chance`. One test extrapolates the tail
+    from the median, which overestimates all but very heavy tails. The other test extrapolates the tail from the upper quartile and,
+    because heavy tails of log ratios are symmetric, also tests whether more ratios exceed the largest fall than symmetric noise
+    explains.
     """
     if len(values) < MIN_POINTS:
         return None

@@ -54,8 +54,7 @@ class End:
     """One-sided p-value of the gain over the window under the hypothesis of a flat curve with this noise.
 
     The value is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of the differences between
-    evaluations. The sign test is valid for any autocorrelation, and it detects a fall that is smooth but far from a straight
-    line.
+    evaluations. The sign test is valid for any autocorrelation, and it detects a fall that is smooth but far from a straight line.
     """
 
     @property
@@ -63,8 +62,8 @@ class End:
         """Forecast gain from doubling the training, as a multiple of the window's gain.
 
         The gain shrinks by the factor `slowing` from window to window, as in an exponential decay. The forecast assumes at most
-        growth with the logarithm of the steps, as in a power law. This limit also reduces the effect of a drop due to
-        learning-rate decay.
+        growth with the logarithm of the steps, as in a power law. This limit also reduces the effect of a drop due to learning-rate
+        decay.
         """
         max_ratio = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
@@ -307,8 +306,8 @@ def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[
     """Return the steps of the best evaluation and of the first evaluation that equals it within noise, as shares of `total` steps.
 
     costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of the noise,
-    which is estimated from the second half or the last ten evaluations, whichever is longer. If the noise cannot be estimated,
-    the costs must be identical.
+    which is estimated from the second half or the last ten evaluations, whichever is longer. If the noise cannot be estimated, the
+    costs must be identical.
     """
     best = int(np.argmin(costs))
     first_late = max(min(len(costs) // 2, len(costs) - 10), 0)

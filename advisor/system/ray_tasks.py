@@ -16,8 +16,7 @@ Result = TypeVar("Result")
 _MIN_SUBMITTED_TASKS = 64
 """Minimum number of tasks that are submitted at a time, so that an autoscaling cluster grows."""
 _MAX_NODE_FAILURES = 3
-"""Number of node failures after which a task counts as failed. More than one failure is allowed, because spot machines fail
-often.
+"""Number of node failures after which a task counts as failed. More than one failure is allowed, because spot machines fail often.
 """
 
 

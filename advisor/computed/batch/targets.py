@@ -45,8 +45,8 @@ class Group:
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples until the target was reached, shape (n,), one entry per repeat of the best setting or per setting; inf
-    if not reached.
+    """Epochs or examples until the target was reached, shape (n,), one entry per repeat of the best setting or per setting; inf if
+    not reached.
     """
     seconds: float
     """Median time to reach the target, in seconds; NaN if unknown."""
@@ -237,8 +237,8 @@ def _settings_to_compare(
 
 
 def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """Return the cost at the share `share` of the way from the start of training to the result of the batch size with the
-    smallest gain.
+    """Return the cost at the share `share` of the way from the start of training to the result of the batch size with the smallest
+    gain.
 
     Batch sizes that gained less than half of the best batch size's gain are ignored.
     """

@@ -36,8 +36,8 @@ BEST = 3
 REACH = 0.1
 """Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
-"""A final learning rate of at most this share of its peak counts as decayed. A learning-rate decay alone can make the last step
-the best one.
+"""A final learning rate of at most this share of its peak counts as decayed. A learning-rate decay alone can make the last step the
+best one.
 """
 MIN_STRETCH = 0.55
 """Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. For comparison, the
@@ -98,8 +98,8 @@ class Ending:
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
-    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has
-    a finite result.
+    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has a
+    finite result.
 
     reach: maximum distance as a share of the best trial's gain over its run.
     """

@@ -43,8 +43,7 @@ class Overfit:
     """Finite validation costs of the trial."""
     rise: Rise
     p: float
-    """p-value of a rise in validation together with a fall in training; 1 if the rise is immaterial or the training metric
-    rises.
+    """p-value of a rise in validation together with a fall in training; 1 if the rise is immaterial or the training metric rises.
     """
     training: str | None = None
     """The training metric that falls after the best validation step, if one was logged."""
@@ -89,8 +88,8 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
 
 
 def _p_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
-    """Return (p-value of a fall since the step, metric) for the training metrics; (1, metric) if one rises, (0, None) if none
-    was logged.
+    """Return (p-value of a fall since the step, metric) for the training metrics; (1, metric) if one rises, (0, None) if none was
+    logged.
     """
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
     falls: list[tuple[float, str]] = []
@@ -177,8 +176,8 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
 
 
 def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
-    """Look at the training metrics after these steps: return (True if none rises in half of the trials, the one that falls in
-    most trials).
+    """Look at the training metrics after these steps: return (True if none rises in half of the trials, the one that falls in most
+    trials).
     """
     falling: str | None = None
     for signal in (s for s in _TRAINING if s in study.signals):

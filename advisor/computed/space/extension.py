@@ -127,8 +127,7 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or logged
-    facts.
+    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or logged facts.
     """
     if of_optimizer(name) is not None:
         yield name

@@ -26,8 +26,7 @@ class Importances:
     tried: settings.Settings
     response: importance.Response
     total: FloatArray
-    """Share of the variance between settings that each hyperparameter explains, alone and through interactions; shape (draws,
-    d).
+    """Share of the variance between settings that each hyperparameter explains, alone and through interactions; shape (draws, d).
     """
     p: float
     """p-value: probability that results unrelated to the hyperparameters show at least this much structure."""

@@ -1,10 +1,9 @@
 """The part of each range where the best setting of the next study probably lies, by a model of all hyperparameters together.
 
-*Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each
-draw from the model's posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 %
-of these points, the best settings so far, and some room at each end: results hardly differ near the optimum, and the next change
-may move the optimum. The range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the
-outermost.
+*Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each draw
+from the model's posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these
+points, the best settings so far, and some room at each end: results hardly differ near the optimum, and the next change may move
+the optimum. The range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
 
 *Pruned trials.* If many trials were pruned, there is no model. Most trials are then comparable only at an early step, where
 settings that learn fast early look best, and the ranges would leave out the others.
@@ -48,8 +47,7 @@ ROOM_AFTER_CHANGE = (0.5, 0.25)
 LEADERS = 2
 """Number of the best trials that a range keeps. We keep several, because the second best may be as good as the best."""
 MIN_CUT = 0.1
-"""Minimum share of a range that is worth cutting off at one end. We chose this value, because a smaller cut is not worth a
-change.
+"""Minimum share of a range that is worth cutting off at one end. We chose this value, because a smaller cut is not worth a change.
 """
 MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter."""
@@ -285,8 +283,8 @@ def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, w
 def _with_room(
     parameter: Parameter, part: tuple[float, float], room: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end does not move if the cut would
-    be small.
+    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end does not move if the cut would be
+    small.
 
     keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """

@@ -113,8 +113,8 @@ def read(study: Study) -> Settings:
 
 @computed
 def of_all_lengths(study: Study) -> Settings:
-    """Return the settings of all ended trials, to learn where trials fail. Trials of all lengths are included, so their costs
-    are not comparable.
+    """Return the settings of all ended trials, to learn where trials fail. Trials of all lengths are included, so their costs are
+    not comparable.
     """
     return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
 

@@ -200,8 +200,8 @@ def late_norm(study: Study, trial: Trial) -> Curve:
 def without_small_batches(trial: Trial, curve: Curve) -> Curve:
     """Return the curve without points on an epoch's last batch if that batch has less than half the usual examples.
 
-    Gradients of a small batch are larger. If most points include the last batch of an epoch, as in long windows, return the
-    curve unchanged.
+    Gradients of a small batch are larger. If most points include the last batch of an epoch, as in long windows, return the curve
+    unchanged.
     """
     epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
     if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:

@@ -29,8 +29,8 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals an intermediate value. If fewer do, final and intermediate values
-are separate metrics.
+"""Minimum share of complete trials whose final value equals an intermediate value. If fewer do, final and intermediate values are
+separate metrics.
 """
 _SQLITE_HEAD = b"SQLite format 3\0"
 

@@ -4,8 +4,8 @@ The key of a run is a digest of its data in the store, except its points. A run 
 holds only points and metric names. If a cache file is damaged or the disk fails, the runs are read from the store.
 
 Each analysis writes one Arrow IPC file with the new runs. The schema's metadata holds the runs' keys. Each record batch holds
-points of one metric; its metadata holds the metric's name and a checksum. A file gets its final name once it is complete, and
-never changes afterwards.
+points of one metric; its metadata holds the metric's name and a checksum. A file gets its final name once it is complete, and never
+changes afterwards.
 """
 
 from __future__ import annotations

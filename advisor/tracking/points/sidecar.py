@@ -175,8 +175,8 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 
 
 def _is_replaced(metric: str, names: Collection[str]) -> bool:
-    """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if the metric of the
-    full curve is.
+    """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if the metric of the full
+    curve is.
     """
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)

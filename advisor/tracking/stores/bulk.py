@@ -1,5 +1,5 @@
-"""Reads the metric histories of many runs with one request to a tracking server. Separate requests for each history would take
-much longer.
+"""Reads the metric histories of many runs with one request to a tracking server. Separate requests for each history would take much
+longer.
 
 MLflow's UI uses this request. The server truncates long responses silently, so truncated curves are requested again.
 """

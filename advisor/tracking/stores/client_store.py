@@ -141,8 +141,8 @@ class _ClientRun:
     def cache_key(self, max_curve_points: int) -> str | None:
         """Return the digest of the run's data in MLflow, including the last point of each curve.
 
-        The digest does not change if a point is inserted before a curve's last point. Only stores that read databases detect
-        such an insertion.
+        The digest does not change if a point is inserted before a curve's last point. Only stores that read databases detect such
+        an insertion.
         """
         if not self._ended:
             return None

@@ -51,8 +51,8 @@ class PostgresStore(database.SqlStore):
 
 
 def can_read(location: Location) -> bool:
-    """Return True if the store is a PostgreSQL database and our driver is installed. For other stores, the slower MLflow client
-    is used.
+    """Return True if the store is a PostgreSQL database and our driver is installed. For other stores, the slower MLflow client is
+    used.
     """
     if location.kind != "database" or not location.uri.lower().startswith("postgres"):
         return False

@@ -134,8 +134,8 @@ def _read_only_uri(path: Path) -> str:
 
 
 def _read_header(path: Path) -> bytes:
-    """Return the file's header. The file stays open, because closing it would release all POSIX locks that this process has on
-    the file.
+    """Return the file's header. The file stays open, because closing it would release all POSIX locks that this process has on the
+    file.
     """
     if not hasattr(os, "pread"):
         with path.open("rb") as file:

@@ -85,8 +85,8 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
 
 
 def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
-    """For each trial, replace each epoch in its curves by the step at which the epoch ended; return the curves and warnings
-    about replacements.
+    """For each trial, replace each epoch in its curves by the step at which the epoch ended; return the curves and warnings about
+    replacements.
     """
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:

@@ -27,8 +27,8 @@ _RESOURCES, _UNITS = (
 )
 """Names of resources that also occur in metrics of quality, and the words that show that a metric measures the resource."""
 _COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
-"""Words that mean a low cost of the model (such as "latency") and imply a direction, and "average". Any other word with a
-direction names a quality.
+"""Words that mean a low cost of the model (such as "latency") and imply a direction, and "average". Any other word with a direction
+names a quality.
 """
 
 
@@ -136,8 +136,8 @@ def _end(slope: float) -> str:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return the other metrics of the objective's data split, if their names state a direction, each with the sign that makes it
-    a cost.
+    """Return the other metrics of the objective's data split, if their names state a direction, each with the sign that makes it a
+    cost.
     """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)

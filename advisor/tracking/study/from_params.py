@@ -70,8 +70,8 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
     """Return each trial's planned optimizer steps from its parameters, or None for all trials if most ended at another step.
 
-    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with most trials' last steps states
-    something else.
+    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with most trials' last steps states something
+    else.
     """
     planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
     reached = [
@@ -85,8 +85,8 @@ def _counts_steps(name: str) -> bool:
 
 
 def batch_size(params: Mapping[str, Value]) -> float:
-    """Return the number of examples per optimizer step (all micro-batches together) by the trial's parameters; NaN if they do
-    not state it.
+    """Return the number of examples per optimizer step (all micro-batches together) by the trial's parameters; NaN if they do not
+    state it.
     """
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:

@@ -115,8 +115,7 @@ def _add_none(
 
 
 def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]) -> bool:
-    """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in these
-    trials.
+    """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in these trials.
 
     A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. If numbers
     rarely repeat, they form a range, which cannot contain None.

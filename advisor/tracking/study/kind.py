@@ -41,8 +41,7 @@ class _Group(NamedTuple):
     """Signs of one property of a kind of workload; any of these signs shows the property."""
 
     metrics: str = ""
-    """Signs in names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with this
-    word.
+    """Signs in names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with this word.
     """
     params: str = ""
     """Signs in names of parameters."""

@@ -1,7 +1,7 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. A lack of memory does depend on them, even before the first step, and other
-crashes may.
+Such trials say nothing about the search space. A lack of memory does depend on them, even before the first step, and other crashes
+may.
 """
 
 from __future__ import annotations

@@ -128,8 +128,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tuned_value(experiment: Experiment) -> str | None:
-    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", or else the only possible
-    metric.
+    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", or else the only possible metric.
     """
     names = [m for m in experiment.points if not metric_names.is_companion(m)]
     if not any(declared.has_tags(run) for run in experiment.runs):

@@ -1,7 +1,6 @@
 """Interprets names of metrics about a policy that is trained by rewards: those of TRL, verl and slime.
 
-Only whole names are compared, because the words also occur elsewhere: a classifier has an entropy, and optimizers clip
-gradients.
+Only whole names are compared, because the words also occur elsewhere: a classifier has an entropy, and optimizers clip gradients.
 """
 
 from __future__ import annotations

@@ -80,8 +80,7 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly the group's
-    # runs.
+    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly the group's runs.
     listed = _listing(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
@@ -214,8 +213,7 @@ def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs of different models, unless they form one comparison: trained at the same time and searched in the same
-    ranges.
+    """Separate runs of different models, unless they form one comparison: trained at the same time and searched in the same ranges.
     """
     for name in _markers(experiment, chosen, _MODELS):
         groups = _by_value(experiment, chosen, name)
@@ -249,8 +247,7 @@ def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs with numbers from a sampler from runs with numbers typed by a person, if one group follows the other in
-    time.
+    """Separate runs with numbers from a sampler from runs with numbers typed by a person, if one group follows the other in time.
     """
     groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:

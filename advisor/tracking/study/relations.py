@@ -275,8 +275,8 @@ def _named(name: str) -> str:
 def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     """Return True if the values agree with the prediction in nearly all trials, and not by chance.
 
-    A trial is evidence only if its values differ from those of the preceding trial, because values that nobody changed between
-    two trials agree by design.
+    A trial is evidence only if its values differ from those of the preceding trial, because values that nobody changed between two
+    trials agree by design.
     """
     changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[changed], predicted[changed]

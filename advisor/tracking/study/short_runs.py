@@ -1,7 +1,7 @@
 """Determines why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
 
-A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit trials of
-any rank.
+A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit trials of any
+rank.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ _MAX_SHORT_LENGTH = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
 _INTERRUPTED_LEVELS = 0.1, 0.5
 """Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: the usual one, and the one
-for ends at rungs or right after an evaluation. The usual p-value is the share of studies in which crashes are mistaken for
-pruning.
+for ends at rungs or right after an evaluation. The usual p-value is the share of studies in which crashes are mistaken for pruning.
 """
 _FINISHED_LEVELS = 0.001, 0.5
-"""The same p-values for short trials that ended normally. Most of these trials had another planned length or a time limit; few
-were pruned.
+"""The same p-values for short trials that ended normally. Most of these trials had another planned length or a time limit; few were
+pruned.
 """
 _CHOSEN_LEVELS = 0.001, 0.05
 """The same p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
@@ -125,8 +124,8 @@ class _Rank:
 
 
 def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
-    """Return the probability that trials rank this low by chance: van Elteren's test, which combines a Mann-Whitney test for
-    each trial's end.
+    """Return the probability that trials rank this low by chance: van Elteren's test, which combines a Mann-Whitney test for each
+    trial's end.
     """
     excess = variance = 0.0
     for step in {r.step for r in ranks}:
@@ -138,8 +137,8 @@ def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
 
 
 def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
-    """Return True if the trials end after few different numbers of evaluations, but at least two, because a bug can end all at
-    one step.
+    """Return True if the trials end after few different numbers of evaluations, but at least two, because a bug can end all at one
+    step.
     """
     longest = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})

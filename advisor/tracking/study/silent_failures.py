@@ -1,9 +1,8 @@
 """Finds, by their curves alone, trials that failed although their process ended normally.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
-training loss lost most of what they had gained. A trial learned nothing if the objective never left a degenerate plateau, such
-as ln 10, that most other trials left sooner, or if the result is no better than such a plateau after the same amount of
-training.
+training loss lost most of what they had gained. A trial learned nothing if the objective never left a degenerate plateau, such as
+ln 10, that most other trials left sooner, or if the result is no better than such a plateau after the same amount of training.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ _MAX_STUCK = 0.5
 _MAX_CLASSES = 1000
 _MIN_EXAMPLES = 5
 """Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. Of five
-examples that only one of two equally good trials gets right, all belong to the same given trial with probability 1/32 (sign
-test).
+examples that only one of two equally good trials gets right, all belong to the same given trial with probability 1/32 (sign test).
 """
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
@@ -160,8 +158,8 @@ def _usual_interval(curve: Curve) -> float:
 def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return True if training went on after a loss was not finite from `step` on: the objective still improved.
 
-    single: only the last logged loss is not finite. A single such loss may be one skipped batch, unless the objective fell back
-    to its start.
+    single: only the last logged loss is not finite. A single such loss may be one skipped batch, unless the objective fell back to
+    its start.
     """
     finite = curve.finite
     before, after = finite.values[finite.steps < step], finite.values[finite.steps >= step]

@@ -138,8 +138,7 @@ def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
 
 
 def _stopped_end(run: Run, stop: GuardStop) -> End:
-    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded the
-    end.
+    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded the end.
     """
     tag = run.tags.get(contract.TAG_STATUS)
     status: Status = "diverged" if "diverged" in (tag, stop.status) else "pruned"

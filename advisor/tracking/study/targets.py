@@ -42,8 +42,8 @@ def with_target(study: Study) -> Study:
 
 
 def _stopped_at_target(trials: list[Trial], study: Study) -> list[Trial]:
-    """Return the trials that ended at their first evaluation beyond a common level, if all other trials had the time to reach
-    that level.
+    """Return the trials that ended at their first evaluation beyond a common level, if all other trials had the time to reach that
+    level.
     """
     curves = [
         (t, c)
