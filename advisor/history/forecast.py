@@ -11,7 +11,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.sampling.halton import sample
 from advisor.stats import surface
-from advisor.stats.importance import evenly_by_rank
+from advisor.stats.importance import choose_evenly_by_rank
 
 MAX_POINTS = 200
 """Maximum number of trials of the next study to forecast; the computing time grows with the cube of this number."""
@@ -34,10 +34,10 @@ def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float 
         return None
     names = [*tried.numeric, *tried.choices]
     new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
-    chosen = np.flatnonzero(succeeded)[evenly_by_rank(tried.costs[succeeded])]
+    chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     threshold = [] if expects.than is None else [expects.than if study.minimize else -expects.than]
-    values = surface.compressed(np.append(tried.costs[chosen], threshold))
+    values = surface.compress_costs(np.append(tried.costs[chosen], threshold))
     results = surface.results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
     if not len(results) or expects.parameter not in names:
         return None

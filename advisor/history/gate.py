@@ -51,7 +51,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
 from advisor.model.words import count, listed, number, shorten
-from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
+from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest, half_width
 
 ERROR = 0.05
 """Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
@@ -101,7 +101,7 @@ class _Case:
     incumbent: Proposal
     incumbent_is: str
     tags: tuple[str, ...]
-    floor: Floor | None
+    floor: NoiseFloor | None
     limits: tuple[Limit, ...]
     budget: tuple[Excess, ...]
     notes: list[str] = field(default_factory=list)
@@ -237,7 +237,7 @@ def _worthwhile_gain(text: str | None, case: _Case) -> float:
     return gain
 
 
-def _test(case: _Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
+def _test(case: _Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)

@@ -12,7 +12,7 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.spec import Objective
 from advisor.model.study import Study
 from advisor.tracking import read_study
-from advisor.tracking.lineage import Place, Reader, lineages
+from advisor.tracking.lineage import Reader, StudyInExperiment, lineages
 
 
 class Lineages(FrozenModel):
@@ -58,13 +58,13 @@ def read_lineages(
     )
 
 
-def _history(group: Sequence[Place], reader: Reader, rules: Sequence[Rule]) -> History | None:
+def _history(group: Sequence[StudyInExperiment], reader: Reader, rules: Sequence[Rule]) -> History | None:
     """Return the rounds of one lineage; None if none of its studies has a trial."""
     studies, notes = read_studies(group, reader)
     return history(studies, rules, notes=notes) if studies else None
 
 
-def read_studies(group: Sequence[Place], reader: Reader) -> tuple[list[Study], list[str]]:
+def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[list[Study], list[str]]:
     """Return the readable studies of one lineage, oldest first, and the reasons why the others cannot be read."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
@@ -77,7 +77,7 @@ def read_studies(group: Sequence[Place], reader: Reader) -> tuple[list[Study], l
     return studies, notes
 
 
-def _read(place: Place, reader: Reader, objective: Objective | None) -> Study:
+def _read(place: StudyInExperiment, reader: Reader, objective: Objective | None) -> Study:
     if objective is None:
         return read_study(place.experiment, tracking_uri=reader.tracking_uri)
     return reader.study(place, objective)

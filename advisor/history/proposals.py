@@ -20,7 +20,7 @@ from advisor.model.space import FloatArray, SettingKey
 from advisor.model.study import Study, Trial
 from advisor.model.words import shorten
 from advisor.stats import difference
-from advisor.stats.sequential import Floor
+from advisor.stats.sequential import NoiseFloor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_DEVIATION = 1e-9
@@ -184,13 +184,13 @@ def tag_value(record: Record, old_value: str = "") -> str:
     return json.dumps({**others, record.metric: {**entry, **times}})
 
 
-def noise_floor(settings: Sequence[Proposal]) -> Floor | None:
+def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
     """Return the pooled deviation between repeats; None without repeats, or if all repeats differ only by rounding."""
     costs = [p.costs for p in settings if len(p.costs)]
     noise = difference.pooled(costs)
     if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
         return None
-    return Floor(*noise)
+    return NoiseFloor(*noise)
 
 
 def choose(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:

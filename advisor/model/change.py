@@ -67,7 +67,8 @@ class FixParameter(FrozenModel):
 
 
 class DropValues(FrozenModel):
-    """Change that removes some values of a hyperparameter from its comparison, and the hyperparameters that depend on these values.
+    """Change that removes some values of a hyperparameter from its comparison, and the hyperparameters that depend on these
+    values.
     """
 
     kind: Literal["drop-values"] = "drop-values"
@@ -139,7 +140,8 @@ class SetSchedule(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these schedule keys set, including the fixed parameters from which the training reads the schedule.
+        """Return the spec with these schedule keys set, including the fixed parameters from which the training reads the
+        schedule.
         """
         changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():

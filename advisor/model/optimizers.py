@@ -89,7 +89,8 @@ def need_different_ranges(values: Iterable[Value]) -> bool:
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer, learning rate).
+    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer,
+    learning rate).
     """
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):

@@ -24,7 +24,8 @@ _MAX_BYTES = 2_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. The loader rejects aliases (which can expand a small file), tags and unpaired surrogates.
+    """YAML loader with YAML 1.2 scalars. The loader rejects aliases (which can expand a small file), tags and unpaired
+    surrogates.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:

@@ -199,7 +199,7 @@ def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
     """Return the repeats with a note on the effect that the trials so far would have shown, if a test for an effect found none."""
     tried, searched = settings.read(study).successes, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
-    if pruned or evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:
+    if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > EFFECT:
         return spec
     try:
         importance.read(study)

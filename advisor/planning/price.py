@@ -80,7 +80,7 @@ def hours(seconds: float) -> str:
 
 def power_of(study: Study, trials: int, more: int, searched: int) -> str:
     """Return the effect that `more` trials, together with `trials` existing ones, find with a probability of 80 %."""
-    effect = power.detectable(trials + more, searched)
+    effect = power.detectable_effect(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
     these = f"These {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
@@ -92,7 +92,7 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
 
 def power_so_far(study: Study, trials: int, searched: int) -> str:
     """Return the effect that the existing trials would have shown."""
-    size = _size(study, power.detectable(trials, searched))
+    size = _size(study, power.detectable_effect(trials, searched))
     return (
         f"{count(trials, 'trial')} would have shown a difference of {size} from the best to the worst value of one "
         "hyperparameter with 80 % probability. None was found, so the searched hyperparameters matter little here."

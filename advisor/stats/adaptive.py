@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.boundaries import scores
+from advisor.stats.boundaries import rank_scores
 
 SEED = 0
 PERMUTATIONS = 199
@@ -35,7 +35,7 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
     u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
     if not u.shape[1]:
         return 1.0
-    cost_scores = scores(costs[:MAX_POINTS])
+    cost_scores = rank_scores(costs[:MAX_POINTS])
     distance = _distances(u)
     contrast = distance * (cost_scores[None, :] - cost_scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)

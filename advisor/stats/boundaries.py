@@ -39,7 +39,7 @@ _POSITIONS = np.linspace(0, 1, 41)
 # --- clusters of good trials at an end -------------------------------------------------------------------------------------------
 
 
-def scores(costs: FloatArray) -> FloatArray:
+def rank_scores(costs: FloatArray) -> FloatArray:
     """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
 
     The logarithm spreads good trials out and compresses bad ones.
@@ -49,7 +49,7 @@ def scores(costs: FloatArray) -> FloatArray:
     return np.asarray(logs - logs.mean(), dtype=np.float64)
 
 
-def gains(costs: FloatArray) -> FloatArray:
+def truncated_costs(costs: FloatArray) -> FloatArray:
     """Return the costs (n,), truncated at their median and centred: the shape of the response in the better half.
 
     NaN costs count as the worst. If costs are too large to subtract them without overflow, all results are zero.
@@ -60,7 +60,7 @@ def gains(costs: FloatArray) -> FloatArray:
     return centred if np.isfinite(centred).all() and np.isfinite(centred.std()) else np.zeros(len(costs))
 
 
-def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
+def p_of_crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
     """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for all 2 d ends.
 
     positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation of a point's value with the
@@ -75,12 +75,12 @@ def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
         return np.ones((positions.shape[1], 2))
     centred = centred / size
     observed = centred @ ranks
-    largest = np.abs(_permuted(centred) @ ranks).max(1)
+    largest = np.abs(_permute_values(centred) @ ranks).max(1)
     p_values = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
     return np.stack(p_values, axis=1)
 
 
-def _permuted(values: FloatArray) -> FloatArray:
+def _permute_values(values: FloatArray) -> FloatArray:
     """Return permutations of the values, shape (k, n); the first row is the original order."""
     n = len(values)
     if n <= 7:
@@ -124,23 +124,23 @@ def crowded_ends(
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and
-    the best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by
-    `crowding` and `responses`. With several axes, the response `surface` gets a quarter of the level; it detects effects that
-    exist only while another hyperparameter has good values.
+    numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and the
+    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by
+    `p_of_crowding` and `fit_responses`. With several axes, the response `surface` gets a quarter of the level; it detects effects
+    that exist only while another hyperparameter has good values.
     """
-    values, several = scores(costs), len(numeric) + len(choices) > 1
-    p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
+    values, several = rank_scores(costs), len(numeric) + len(choices) > 1
+    p = p_of_crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
     ends_by_axis = {}
     if p.min() <= level:
-        for axis, response in enumerate(responses(numeric, choices, values, edge)):
+        for axis, response in enumerate(fit_responses(numeric, choices, values, edge)):
             sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = CrowdedEnd(axis, side, probability, float(p[axis, column]))
     # With too many axes, even the smallest p-value of the permutation test would exceed the level.
     if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
-        for end in surface.ends(numeric, choices, values, edge, certainty):
+        for end in surface.ends_with_optimum(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE_SHARE
             if chance <= level and end.axis not in ends_by_axis:
                 ends_by_axis[end.axis] = CrowdedEnd(end.axis, end.side, end.probability, chance)
@@ -157,7 +157,7 @@ def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float
     is_known = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or is_known.sum() < 3:
         return 0.0
-    p = crowding(positions[is_known][:, None], scores(costs[is_known]))
+    p = p_of_crowding(positions[is_known][:, None], rank_scores(costs[is_known]))
     return float(p[0, 0 if side == "low" else 1])
 
 
@@ -180,20 +180,22 @@ class Response(NamedTuple):
     """Central interval of the best position, with probability `WITHIN`."""
 
 
-def responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
+def fit_responses(
+    numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float
+) -> list[Response]:
     """Return the response of `values` (n,) along each numeric axis, positions (n,) in 0..1, adjusted for all other axes.
 
     An additive model: a cubic per numeric axis and an effect per choice, with prior variances and noise that maximise the evidence
     (MacKay), so that irrelevant axes fade out. `edge` is the share of a range that counts as its end.
     """
-    blocks = [_cubic(p, _degree(p)) for p in numeric] + [_indicators(p) for p in choices]
+    blocks = [_cubic_basis(p, _degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
     prior = np.concatenate(
         [_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1]) for i, b in enumerate(blocks)]
     )
     design = np.hstack(blocks)
     standard_deviation = values.std()
-    mean, covariance = _evidence(design - design.mean(0), values / (standard_deviation or 1.0), groups, prior)
+    mean, covariance = _fit_by_evidence(design - design.mean(0), values / (standard_deviation or 1.0), groups, prior)
     responses_of_axes = []
     for i in range(len(numeric)):
         own = np.flatnonzero(groups == i)
@@ -205,7 +207,7 @@ def _degree(positions: FloatArray) -> int:
     return min(DEGREE, len(np.unique(positions[np.isfinite(positions)])) - 1)
 
 
-def _cubic(positions: FloatArray, degree: int) -> FloatArray:
+def _cubic_basis(positions: FloatArray, degree: int) -> FloatArray:
     """Return the values of Legendre polynomials of degrees 1 to `degree` at the positions, shape (n, degree).
 
     The values have unit variance over 0..1, and are 0 for missing positions.
@@ -216,12 +218,12 @@ def _cubic(positions: FloatArray, degree: int) -> FloatArray:
     return np.asarray(base, dtype=np.float64)
 
 
-def _indicators(positions: FloatArray) -> FloatArray:
+def _choice_indicators(positions: FloatArray) -> FloatArray:
     levels = np.unique(positions[np.isfinite(positions)])
     return np.asarray(positions[:, None] == levels[None, :], dtype=np.float64)
 
 
-def _evidence(
+def _fit_by_evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise and one prior variance per
@@ -263,11 +265,11 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         return Response(0.0, 0.0, 0.0, 0.0)
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
     draws = mean + np.random.default_rng(SEED).standard_normal((DRAWS, len(mean))) @ root.T
-    best = _POSITIONS[(draws @ _cubic(_POSITIONS, len(mean)).T).argmin(1)]
+    best = _POSITIONS[(draws @ _cubic_basis(_POSITIONS, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
         # One step of Newton's method leads from the end to the turning point of each draw.
-        f0, f1, f2 = (draws @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
+        f0, f1, f2 = (draws @ _cubic_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
         falls = slope > 0  # the cost falls towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -308,7 +310,7 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
     return float(stats.t.cdf(weights[1] / error, freedom))
 
 
-def turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if results along the only axis turn before the end, so that the optimum lies inside the range.
 
     positions, costs: (n,), finite. Results turn if the outermost point is not the best and, in addition, is worse than its
@@ -325,10 +327,10 @@ def turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     second_differences = np.diff(good if len(good) >= 3 else y[1:], n=2)
     noise = math.sqrt(float(np.mean(second_differences**2)) / 6)
     noise_limit = float(stats.t.ppf(CERTAIN_TURN, len(second_differences))) * math.sqrt(2) * noise
-    return worse_outermost(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
+    return outermost_is_worse(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
 
 
-def worse_outermost(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if the outermost point is worse than both of its next two neighbours; positions, costs: (n,), finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

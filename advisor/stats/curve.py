@@ -58,7 +58,7 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     # Fitting a line reduces the autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice that amount.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
-    deviation = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
+    deviation = math.sqrt(squares / max(n - _variance_absorbed_by_fit(x, degree, lag), 1.0))
     return max(deviation, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
@@ -73,7 +73,7 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
     return np.concatenate([projection[:half] @ y[:window], middle, projection[half + 1 :] @ y[-window:]])
 
 
-def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
+def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
     """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; x: (n,), evenly spaced.
 
     lag: lag-1 autocorrelation. For white noise, this share times n is degree + 1.
@@ -141,9 +141,9 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
     if n < MIN_POINTS:
         return None
     y = np.clip(costs, -HUGE, HUGE)
-    width = _width(n)
-    stride = _stride(width)
-    levels = _levels(y, width)
+    width = _window_width(n)
+    stride = _window_stride(width)
+    levels = _window_medians(y, width)
     end = _median(y[-width:])
     # If the best level is compared with the end of the curve, the two windows must not overlap.
     candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
@@ -182,16 +182,16 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     if n < MIN_POINTS:
         return None
     y = np.clip(values, -HUGE, HUGE)
-    width = _width(n)
+    width = _window_width(n)
     first = min(max(index - width // 2, 0), n - width)
     before, after = _median(y[first : first + width]), _median(y[-width:])
-    error = math.sqrt(2) * _level_error(y, _levels(y, width), width)
+    error = math.sqrt(2) * _level_error(y, _window_medians(y, width), width)
     return Change(
         before, after, _one_sided_p(before - after, error, n, width), _one_sided_p(after - before, error, n, width)
     )
 
 
-def _width(n: int) -> int:
+def _window_width(n: int) -> int:
     """Return the number of points in the window of a level."""
     return max(1, round(_WINDOW * n))
 
@@ -216,15 +216,17 @@ def _point_error(y: FloatArray, at: int, width: int) -> float:
     return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * LATE_POINTS else 0.0
 
 
-def _stride(width: int) -> int:
+def _window_stride(width: int) -> int:
     """Return the number of points between the starts of two windows: a quarter of a window."""
     return max(1, width // 4)
 
 
-def _levels(y: FloatArray, width: int) -> FloatArray:
+def _window_medians(y: FloatArray, width: int) -> FloatArray:
     """Return the medians of the windows of a curve, one window per stride."""
     half, odd = width // 2, width % 2
-    windows = np.partition(sliding_window_view(y, width)[:: _stride(width)], half if odd else (half - 1, half), axis=1)
+    windows = np.partition(
+        sliding_window_view(y, width)[:: _window_stride(width)], half if odd else (half - 1, half), axis=1
+    )
     return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
 
 
@@ -245,7 +247,7 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:
         return error
-    lag = round(width / _stride(width))
+    lag = round(width / _window_stride(width))
     third_differences = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
     return max(error, _median(np.abs(third_differences)) / 0.6745 / math.sqrt(20))
 

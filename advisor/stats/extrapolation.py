@@ -44,44 +44,48 @@ class Trend(NamedTuple):
     """Value at the new size, including a random deviation from the trend, (DRAWS,)."""
 
 
-def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new: float) -> Trend:
+def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the log of the best rate: a line whose slope drifts. log_sizes: ascending; all (K,), K >= 2."""
     grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
-    return _mixture(log_sizes, means, variances, new, 1.0, _RATE_SLOPE, grid)
+    return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE, grid)
 
 
-def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new: float) -> Trend:
+def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the best cost: a power law with a floor, whose exponent is integrated over. All (K,), K >= 3."""
     scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
-    powers = [_power(exponent) for exponent in _EXPONENTS]
+    powers = [_power_law(exponent) for exponent in _EXPONENTS]
     grid = list(itertools.product(powers, _COST_DRIFTS, _COST_DEVIATIONS))
-    return _mixture(log_sizes, means, variances, new, scale, _COST_SLOPE * scale, grid)
+    return _draw_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE * scale, grid)
 
 
 def _linear(distance: FloatArray) -> FloatArray:
     return distance
 
 
-def _power(exponent: float) -> Feature:
+def _power_law(exponent: float) -> Feature:
     """Return the power law with this exponent, scaled to a slope of 1 at the smallest size."""
     return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 
-def _mixture(
+def _draw_mixture(
     log_sizes: FloatArray,
     means: FloatArray,
     variances: FloatArray,
-    new: float,
+    new_log_size: float,
     scale: float,
     slope: float,
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
     """Return draws from the models of the grid, (feature, drift, deviation), in proportion to their likelihoods."""
-    at, count = np.append(log_sizes, new) - log_sizes[0], len(log_sizes)
+    at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []
     for feature, drift, deviation in grid:
-        prior = (10 * scale) ** 2 + slope**2 * np.outer(feature(at), feature(at)) + (drift * scale) ** 2 * _drifted(at)
+        prior = (
+            (10 * scale) ** 2
+            + slope**2 * np.outer(feature(at), feature(at))
+            + (drift * scale) ** 2 * _drift_covariance(at)
+        )
         own = (deviation * scale) ** 2
         noisy = prior[:count, :count] + np.diag(variances + own)
         gain = prior[:, :count] @ np.linalg.inv(noisy)
@@ -98,7 +102,7 @@ def _mixture(
     return Trend(drawn[:, :count], drawn[:, count])
 
 
-def _drifted(at: FloatArray) -> FloatArray:
+def _drift_covariance(at: FloatArray) -> FloatArray:
     """Return the covariance of a trend whose slope is a random walk from 0 at the first position (integrated Wiener process)."""
     nearer = np.minimum(at[:, None], at[None, :])
     return np.asarray(nearer**3 / 3 + np.abs(at[:, None] - at[None, :]) * nearer**2 / 2, dtype=np.float64)

@@ -50,7 +50,7 @@ def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heter
     return Heterogeneity(spread, error, critical, float(stats.studentized_range.sf(spread / error, k, np.inf)))
 
 
-def p_of_mean(values: FloatArray) -> float:
+def p_of_equal_means(values: FloatArray) -> float:
     """Return the two-sided p-value of a t-test that n >= 2 values (n,) have mean zero; 0 for equal nonzero values."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)

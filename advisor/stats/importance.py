@@ -64,7 +64,7 @@ def normal_scores(costs: FloatArray) -> FloatArray:
     return np.asarray((scores - scores.mean()) / (spread or 1.0), dtype=np.float64)
 
 
-def evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
+def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
     """Return indices of at most `max_number` of the costs (n,), evenly spaced in rank."""
     order = np.argsort(costs, kind="stable")
     return (
@@ -75,7 +75,7 @@ def evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
 
 
 @dataclass(frozen=True)
-class _Draw:
+class _ResponseDraw:
     """A function drawn from the posterior: random Fourier features of the prior plus a correction at the trials."""
 
     points: FloatArray
@@ -94,11 +94,11 @@ class _Draw:
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
         np.exp(similar, out=similar)
-        values = similar @ (self.signal * self.weights).astype(np.float32) + _waves(scaled, self.features)
+        values = similar @ (self.signal * self.weights).astype(np.float32) + _random_function(scaled, self.features)
         return np.asarray(values, dtype=np.float64)
 
 
-def _waves(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
+def _random_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
     """Return the values of a random function of the prior at scaled points (random Fourier features of Rahimi and Recht)."""
     frequencies, phases, amplitudes = (f.astype(scaled.dtype) for f in features)
     angles = scaled @ frequencies
@@ -112,7 +112,7 @@ class Response:
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
         """numeric, choices: positions (n,) of each axis, NaN if missing; costs: (n,), NaN for failed trials; n >= 2."""
-        self.subset = subset = evenly_by_rank(costs)
+        self.subset = subset = choose_evenly_by_rank(costs)
         self.values = normal_scores(costs[subset])
         self.blocks = [
             *(coordinates(u[subset], True) for u in numeric),
@@ -123,7 +123,7 @@ class Response:
         self.axis_of = np.repeat(np.arange(self.axes), [b.shape[1] for b in self.blocks])
         self._distances = np.array([squared_distances(b, b) for b in self.blocks])
         self.mode = surface.fit(self.values, self._distances)
-        self._draws = self._draw_all()
+        self._draws = self._draw_responses()
 
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
@@ -138,7 +138,7 @@ class Response:
         p_single = p_of_blocks([*self.blocks, *other_blocks], self.values, rng)
         if p_single <= _MIN_P or other_blocks:
             return max(p_single, _MIN_P)
-        subset = np.sort(evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
+        subset = np.sort(choose_evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
         values, distances = self.values[subset], self._distances[:, subset[:, None], subset[None, :]]
         losses = []
         for shuffle in range(_MAX_SHUFFLES + 1):
@@ -148,12 +148,12 @@ class Response:
                 return 2 / (shuffle + 1)
         return 1 / (_MAX_SHUFFLES + 1)
 
-    def p_within(self, axis: int, among: BoolArray) -> float:
+    def p_within(self, axis: int, selected_trials: BoolArray) -> float:
         """Return the p-value of an axis's effect among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
 
-        among: mask (n,) of these trials. The effects of the other axes, fitted to all trials, are removed first.
+        selected_trials: mask (n,) of these trials. The effects of the other axes, fitted to all trials, are removed first.
         """
-        members = among[self.subset]
+        members = selected_trials[self.subset]
         if members.sum() < MIN_TRIALS:
             return 1.0
         unexplained = surface.residuals(
@@ -162,13 +162,13 @@ class Response:
         scores = stats.norm.ppf((stats.rankdata(unexplained) - 0.5) / len(unexplained))
         return p_of_blocks([self.blocks[axis][members]], scores, np.random.default_rng(SEED + 3))
 
-    def _draw_all(self) -> list[_Draw]:
+    def _draw_responses(self) -> list[_ResponseDraw]:
         rng = np.random.default_rng(SEED)
         curvatures, directions = np.linalg.eigh(self._curvature())
         curvatures = np.maximum(curvatures, _MAX_SD**-2)
         low, high = np.array([_BOUNDS[0]] * self.axes + list(_BOUNDS[1:])).T
         steps = rng.standard_normal((DRAWS, len(self.mode))) / np.sqrt(curvatures)
-        return [self._draw(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
+        return [self._draw_response(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
 
     def _curvature(self) -> FloatArray:
         """Return the Hessian of the negative log-likelihood at the mode, by finite differences of the gradient."""
@@ -181,7 +181,7 @@ class Response:
         curvature = np.array(rows)
         return np.asarray((curvature + curvature.T) / 2, dtype=np.float64)
 
-    def _draw(self, parameters: FloatArray, rng: np.random.Generator) -> _Draw:
+    def _draw_response(self, parameters: FloatArray, rng: np.random.Generator) -> _ResponseDraw:
         """Return a posterior draw of the response for these log relevances, signal and noise, by Matheron's rule."""
         n, p = self.points.shape
         signal, noise = np.exp(parameters[-2:])
@@ -190,10 +190,12 @@ class Response:
         features = rng.standard_normal((p, _FOURIER_FEATURES)), 2 * np.pi * rng.random(_FOURIER_FEATURES), amplitudes
         scaled = self.points * scale
         covariance = signal * np.exp(-0.5 * squared_distances(scaled, scaled)) + (noise + _JITTER) * np.eye(n)
-        residual = self.values - _waves(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
-        return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
+        residual = self.values - _random_function(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
+        return _ResponseDraw(
+            scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features
+        )
 
-    def _others(self) -> IntArray:
+    def _replacement_trials(self) -> IntArray:
         """For each point and axis, return the trials whose positions replace the point's position, shape (axes, points,
         repetitions).
 
@@ -208,7 +210,7 @@ class Response:
             trials.append(order[(np.argsort(order)[:, None] + shuffled) % n])
         return np.array(trials)
 
-    def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _responses_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return responses at the trials, responses with each set of axes replaced by those of other trials, and total variances.
 
         Shapes of the three results: (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). Total variance: the
@@ -217,7 +219,7 @@ class Response:
         n = len(self.points)
         count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))
         base = np.linspace(0, n - 1, count).round().astype(np.int64)
-        other_positions = self._others()[:, base]
+        other_positions = self._replacement_trials()[:, base]
         same_position = np.broadcast_to(base[:, None], other_positions.shape[1:])
         p = self.points.shape[1]
         sets_at_once = max(1, _MAX_NUMBERS // (count * _REPETITIONS * max(p, len(self.points))))
@@ -239,13 +241,13 @@ class Response:
 
     def total(self) -> FloatArray:
         """Return the importance of each axis with its interactions, shape (draws, axes): a share of the variance between trials."""
-        base, swapped, variance = self._values_at([(a,) for a in range(self.axes)])
+        base, swapped, variance = self._responses_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((base - swapped) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
     def pairs(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
         """Return the importance of each pair's interaction, shape (draws,): a share of the variance between trials."""
         pairs = list(combinations(sorted(axes), 2))
-        base, swapped, variance = self._values_at([*((a,) for a in axes), *pairs])
+        base, swapped, variance = self._responses_at([*((a,) for a in axes), *pairs])
         single = dict(zip(axes, np.moveaxis(swapped, 1, 0), strict=False))
         crossed = [base[:, 0] - single[a] - single[b] + swapped[:, len(axes) + j] for j, (a, b) in enumerate(pairs)]
         return {pair: np.asarray(0.25 * (c**2).mean((1, 2)) / variance) for pair, c in zip(pairs, crossed, strict=True)}

@@ -44,7 +44,7 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
     return {(a, b): p_of_kernels(rows, (k * m for k, m in product(shapes[a], shapes[b]))) for a, b in pairs}
 
 
-def draws_for(level: float) -> int | None:
+def draws_needed(level: float) -> int | None:
     """Return the number of draws that can show a p-value as small as `level`; None if this takes more than `MAX_DRAWS`."""
     number = math.ceil(1 / level) - 1
     return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS

@@ -69,14 +69,14 @@ class Tail:
         return self.base + self.freedom * self.scale * grown
 
 
-def upper_tail(values: FloatArray, begin: float = 0.5) -> Tail | None:
-    """Return the upper tail of finite values (n,) above their quantile `begin`; None if fewer than 4 values lie above it."""
-    base = float(np.quantile(values, begin)) if len(values) else 0.0
+def upper_tail(values: FloatArray, quantile: float = 0.5) -> Tail | None:
+    """Return the upper tail of finite values (n,) above their quantile `quantile`; None if fewer than 4 values lie above it."""
+    base = float(np.quantile(values, quantile)) if len(values) else 0.0
     excesses = np.sort(values[values > base]) - base
-    return _tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
+    return _tail_of_excesses(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
-def level_tail(moves: FloatArray, width: int) -> Tail | None:
+def level_tail(changes: FloatArray, width: int) -> Tail | None:
     """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
     The scale is estimated from falls and rises together, because noise causes both alike. With many changes, the tail begins at
@@ -84,19 +84,19 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
     computed from common points, so we treat only changes half a width apart as independent. With this rule, error rates in
     simulations never exceeded the nominal level, even for heavy-tailed and autocorrelated noise.
     """
-    centre = float(np.median(moves)) if len(moves) else 0.0
-    above = int(np.count_nonzero(moves > centre))
+    centre = float(np.median(changes)) if len(changes) else 0.0
+    above = int(np.count_nonzero(changes > centre))
     if above < 4:
         return None
-    distances = np.sort(np.abs(moves - centre))
+    distances = np.sort(np.abs(changes - centre))
     overlap = (width + 1) // 2
     half = len(distances) // 2
     if len(distances) < _MIN_TAIL * overlap or distances[-1] <= distances[half]:
-        return _tail(distances, centre, above, overlap)
-    return _tail(distances[half:] - distances[half], centre + float(distances[half]), above / 2, overlap)
+        return _tail_of_excesses(distances, centre, above, overlap)
+    return _tail_of_excesses(distances[half:] - distances[half], centre + float(distances[half]), above / 2, overlap)
 
 
-def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
+def _tail_of_excesses(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
     """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have no
     effect.
     """
@@ -131,39 +131,41 @@ class Jump:
 
 
 def largest_jump(
-    values: FloatArray, first: int, rates: FloatArray | None = None, explained: Sequence[Jump] = ()
+    values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
 ) -> Jump | None:
     """Return the most significant jump of a finite loss (n,) at index `first` or later.
 
     Return None for fewer than 20 points or without a fall. rates: learning rate at each point (n,). If the rate grows by half or
-    more across a rise, the schedule explains the rise. explained: jumps of this loss to leave out.
+    more across a rise, the schedule explains the rise. explained_jumps: jumps of this loss to leave out.
     """
     if len(values) < MIN_POINTS:
         return None
-    y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained)) is not None]
-    return _most_significant(jumps, log=log)
+    y, log = _choose_scale(values, first)
+    jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
+    return _most_significant_rise(jumps, log=log)
 
 
-def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
+def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
 
-    Return None if no rise qualifies. explained: jumps of this loss to leave out. The noise is estimated before the rise, because
-    a collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
+    Return None if no rise qualifies. explained_jumps: jumps of this loss to leave out. The noise is estimated before the rise,
+    because a collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
     """
     if len(values) < MIN_POINTS:
         return None
-    y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained)) is not None]
-    return _most_significant(jumps, log=log)
+    y, log = _choose_scale(values, first)
+    jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
+    return _most_significant_rise(jumps, log=log)
 
 
-def _most_significant(rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool) -> Jump | None:
+def _most_significant_rise(
+    rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool
+) -> Jump | None:
     """Return the rise with the lowest p-value (corrected for the number of rises) in the unit of the loss; None without rises."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
-    to_unit = _bounded_exp if log else float
+    to_unit = _clipped_exp if log else float
     return Jump(
         index,
         to_unit(level_before),
@@ -213,13 +215,13 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
     steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
         return steep
-    y, back = _scaled(values, 0)[0], width + 1
+    y, back = _choose_scale(values, 0)[0], width + 1
     moves = levels(y, width)[back:] - levels(y, back)[: len(y) - width + 1 - back]
     steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST_SHARE))
     return np.asarray(np.convolve(steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
 
-def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
+def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     """Return (the loss on the scale on which changes are measured, True if that scale is logarithmic).
 
     Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after
@@ -232,7 +234,7 @@ def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     return np.clip(values, -HUGE, HUGE), False
 
 
-def _bounded_exp(value: float) -> float:
+def _clipped_exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
@@ -249,9 +251,9 @@ def _largest_rise(
     tail = level_tail(moves, width)
     if tail is None:
         return None
-    candidates = np.where(_crosses(explained_jumps, at, width), -np.inf, moves)
+    candidates = np.where(_spans_explained_jump(explained_jumps, at, width), -np.inf, moves)
     if rates is not None:
-        candidates = np.where(_is_raised(rates, back, width)[at - back], -np.inf, candidates)
+        candidates = np.where(_learning_rate_grew(rates, back, width)[at - back], -np.inf, candidates)
     lows = np.minimum.accumulate(levels(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
     i = int(np.argmax(candidates))
@@ -269,7 +271,7 @@ def _largest_rise(
     )
 
 
-def _crosses(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
+def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
     """Return a mask of the indices `at` for which an explained jump separates the levels of `width` points before and after."""
     mask = np.zeros(len(at), dtype=np.bool_)
     for jump in explained_jumps:
@@ -277,10 +279,12 @@ def _crosses(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolA
     return mask
 
 
-def _is_raised(rates: FloatArray, back: int, width: int) -> BoolArray:
-    """Return a mask (n - back - width + 1,), True if the learning rate grew from the `back` points before to the `width` after."""
-    min_before = sliding_window_view(rates, back).min(axis=1)[: len(rates) - back - width + 1]
-    max_after = sliding_window_view(rates, width).max(axis=1)[back:]
+def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
+    """Return a mask (n - back - width + 1,), True if the learning rate grew from the `points_before` points before to the `width`
+    after.
+    """
+    min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
+    max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
     return np.asarray(max_after > _MIN_RATE_GROWTH * np.maximum(min_before, 1e-300))
 
 
@@ -313,27 +317,27 @@ class EarlyRise:
     """Level that noise alone exceeds in one of 20 runs."""
 
 
-def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a finite loss (n,) above its first value within its first `early` points.
+def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
+    """Return the largest rise of a finite loss (n,) above its first value within its first `early_points` points.
 
     Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part
     and the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows
     with the loss. Noise may lower the first value (with a normal tail, because this value is a mean over a batch) or raise the
-    highest level. The p-value is at least `wandering.chance_of_start`, because autocorrelated noise may rise as far.
+    highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise may rise as far.
     """
-    if early < 2 or len(values) < 8:
+    if early_points < 2 or len(values) < 8:
         return None
     log = bool((values > 0).all())
     y = np.log(values) if log else np.clip(values, -HUGE, HUGE)
-    to_unit = _bounded_exp if log else float
+    to_unit = _clipped_exp if log else float
     start = float(y[0])
     noise = residuals(y)
-    quiet = _quieter(noise[1:early], noise[early:])
+    quiet = _quieter_series(noise[1:early_points], noise[early_points:])
     candidates: list[tuple[float, float, int, float]] = []
-    widths = [w for w in (width, 3 * width) if w < early]
+    widths = [w for w in (width, 3 * width) if w < early_points]
     widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
     for points in widths:
-        early_levels = levels(y[1:], points)[: early - 1]
+        early_levels = levels(y[1:], points)[: early_points - 1]
         i = int(np.argmax(early_levels))
         limits = _rise_limits(quiet, points, len(early_levels))
         exceeded = np.flatnonzero(early_levels[i] - start > limits)
@@ -345,7 +349,7 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     gain = float(values[0]) - float(levels(values, 3).min())
     rise = min(to_unit(-level), HUGE) - float(values[0])
     share = rise / gain if gain > 0 else math.inf
-    p = max(min(1.0, len(candidates) * p), wandering.chance_of_start(y, early))
+    p = max(min(1.0, len(candidates) * p), wandering.p_of_unusual_start(y, early_points))
     return EarlyRise(index, to_unit(start), to_unit(-level), share, p, to_unit(start + limit))
 
 
@@ -355,7 +359,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     The median of many points is approximately normal. The median of few points may contain atypical minibatches; in that case,
     half of the probability is assigned to the median's exponential tail and half to the first value.
     """
-    deviation, freedom = _lower_spread(noise)
+    deviation, freedom = _noise_scale(noise)
     tail = level_tail(-noise, 1) if len(noise) >= _MIN_TAIL else None
     if tail is None:
         first_value = deviation * stats.t.isf(_PROBABILITIES / 2, freedom)
@@ -372,15 +376,15 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     return np.asarray(np.hypot(first_value, spread * stats.t.isf(_PROBABILITIES / share, freedom)), dtype=np.float64)
 
 
-def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
+def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
     """Return the longer of two noise series, or the shorter one if it has enough points and less than half the scatter."""
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])
-    return short if len(short) >= MIN_POINTS and 2 * _lower_spread(short)[0] < _lower_spread(long)[0] else long
+    return short if len(short) >= MIN_POINTS and 2 * _noise_scale(short)[0] < _noise_scale(long)[0] else long
 
 
-def _lower_spread(noise: FloatArray) -> tuple[float, float]:
+def _noise_scale(noise: FloatArray) -> tuple[float, float]:
     """Return (standard deviation, degrees of freedom) of the noise, from its lower half, or from all points if they are few."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from advisor.model.space import FloatArray
-from advisor.stats.surface import compressed
+from advisor.stats.surface import compress_costs
 
 SEED = 0
 DRAWS = 1000
@@ -82,7 +82,7 @@ def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
 
 
 def _standardised(positions: FloatArray, costs: FloatArray) -> _Sweep:
-    values = compressed(costs)
+    values = compress_costs(costs)
     mean, spread = float(values.mean()), float(values.std()) or 1.0
     return _Sweep(positions, (values - mean) / spread, costs, mean, spread)
 
@@ -96,11 +96,11 @@ def _optimum(sweep: _Sweep, parameters: Sequence[tuple[Parameters, int]], rng: n
 
 
 def _log_likelihood(sweep: _Sweep, at: Parameters) -> float:
-    root = np.linalg.cholesky(_noisy(sweep, at))
+    root = np.linalg.cholesky(_noisy_covariance(sweep, at))
     return float(-0.5 * np.sum(np.linalg.solve(root, sweep.values) ** 2) - np.log(np.diag(root)).sum())
 
 
-def _noisy(sweep: _Sweep, at: Parameters) -> FloatArray:
+def _noisy_covariance(sweep: _Sweep, at: Parameters) -> FloatArray:
     n = len(sweep.positions)
     return _covariance(sweep, sweep.positions, sweep.positions, at) + (at[2] ** 2 + 1e-8) * np.eye(n)
 
@@ -117,7 +117,7 @@ def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> 
 def _draws(sweep: _Sweep, at: Parameters, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
     """Return draws of the standardised response at these points, shape (count, points)."""
     cross = _covariance(sweep, sweep.positions, points, at)
-    gain = np.linalg.solve(_noisy(sweep, at), cross)
+    gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
     variance, axes = np.linalg.eigh(_covariance(sweep, points, points, at) - cross.T @ gain)
     root = axes * np.sqrt(np.maximum(variance, 0))
     return np.asarray(sweep.values @ gain + rng.standard_normal((count, len(points))) @ root.T, dtype=np.float64)

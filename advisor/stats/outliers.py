@@ -52,7 +52,7 @@ def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, wor
         return np.asarray(no_gain & (worse | (costs - worst > spread)), dtype=np.bool_)
 
 
-def chance_of_share(failed: float, total: float, share: float) -> float:
+def chance_of_failed_share(failed: float, total: float, share: float) -> float:
     """Return the probability that at least `share` of all further trials fail, after `failed` of `total` trials failed (Jeffreys
     prior).
     """
@@ -63,7 +63,7 @@ def chance_of_share(failed: float, total: float, share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Region:
+class FailureRegion:
     """All values of one hyperparameter on one side of a threshold beyond which trials fail."""
 
     axis: int
@@ -81,7 +81,7 @@ class Region:
     """p-value: probability that chance alone makes a region on any axis and side as clear as this one."""
 
 
-def regions(
+def find_failure_regions(
     positions: FloatArray,
     failed: BoolArray,
     *,
@@ -89,7 +89,7 @@ def regions(
     best: int | None = None,
     near: FloatArray | None = None,
     sides: tuple[tuple[Side, ...], ...] | None = None,
-) -> list[Region]:
+) -> list[FailureRegion]:
     """Return regions on one side of a threshold where trials fail, most certain first; at most one per axis and side.
 
     positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other
@@ -119,7 +119,9 @@ def regions(
         largest = np.maximum(largest, _best_cut(table[:, order], u[order], penalty, max_distances)[0])
         score, cut = _best_cut(labels[order][None, :], u[order], penalty, max_distances)
         if score[0] > 0:
-            scored.append((float(score[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
+            scored.append(
+                (float(score[0]), _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0])))
+            )
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
     return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
@@ -144,10 +146,10 @@ def _best_cut(
     return score, cut
 
 
-def _region(axis: int, side: Side, positions: FloatArray, has_failed: BoolArray, cut: int) -> Region:
+def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: BoolArray, cut: int) -> FailureRegion:
     inside = positions[:cut][~has_failed[:cut]]
     failed_positions = positions[cut:][has_failed[cut:]]
-    return Region(
+    return FailureRegion(
         axis=axis,
         side=side,
         edge=float(failed_positions[0]) if len(failed_positions) else float(positions[cut]),

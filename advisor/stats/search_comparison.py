@@ -51,14 +51,14 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
     budget = max(1, min(sizes, default=1) // 2)
     draws = max(200, min(DRAWS, _MAX_NUMBERS // max(len(one), len(other), 1)))
     rng = np.random.default_rng(SEED)
-    bests_of_one, bests_of_other = (_bests(side, budget, draws, rng) for side in (one, other))
+    bests_of_one, bests_of_other = (_best_in_draws(side, budget, draws, rng) for side in (one, other))
     max_chance = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
     return SearchComparison(
         bests_of_other - bests_of_one, (float(bests_of_one.std()), float(bests_of_other.std())), budget, max_chance
     )
 
 
-def _bests(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
+def _best_in_draws(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return the value of the best of `budget` settings in each draw, shape (draws,)."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])

@@ -64,7 +64,7 @@ MAX_ERRORS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class NoiseFloor:
     """The noise floor: the deviation between repeats of one setting, pooled over settings."""
 
     sd: float
@@ -90,20 +90,20 @@ class Sample:
         """Return the sample with these costs, shape (n,), n >= 1."""
         return Sample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
 
-    def freedom(self, floor: Floor) -> int:
+    def freedom(self, floor: NoiseFloor) -> int:
         """Return the degrees of freedom of `variance`."""
         return floor.prior + self.size - 1
 
-    def variance(self, floor: Floor) -> float:
+    def variance(self, floor: NoiseFloor) -> float:
         """Return the variance between runs: a weighted mean of the setting's variance and the noise floor's."""
         return (floor.prior * floor.sd**2 + self.squares) / self.freedom(floor)
 
-    def with_more(self, runs: int, floor: Floor) -> Sample:
+    def with_more(self, runs: int, floor: NoiseFloor) -> Sample:
         """Return the expected sample after further runs if the mean and the variance do not change."""
         return Sample(self.size + runs, self.mean, self.squares + runs * self.variance(floor))
 
 
-def lead(candidate: Sample, incumbent: Sample, floor: Floor) -> Difference:
+def lead(candidate: Sample, incumbent: Sample, floor: NoiseFloor) -> Difference:
     """Return the candidate's gain over the incumbent; its error follows from the noise floor and both samples."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
@@ -163,13 +163,13 @@ class Levels:
     """Probability of discarding a candidate with a worthwhile gain, over all looks."""
 
     @staticmethod
-    def in_loop(number: int, repeat: int, kept: int, *, error: float, miss: float) -> Levels:
+    def in_loop(number: int, repeat_number: int, number_kept: int, *, error: float, miss: float) -> Levels:
         """Return the levels of the candidate `number` of a loop.
 
-        repeat: the candidate's position among the repeated ones. kept: number of other candidates kept so far.
+        repeat_number: the candidate's position among the repeated ones. number_kept: number of other candidates kept so far.
         """
-        half = error * (kept + 1) / 2
-        return Levels(half * weight(number), half * weight(repeat), miss)
+        half = error * (number_kept + 1) / 2
+        return Levels(half * weight(number), half * weight(repeat_number), miss)
 
     @staticmethod
     def alone(*, error: float, miss: float) -> Levels:
@@ -185,7 +185,7 @@ class SequentialTest:
     fresh: Sample | None
     """The candidate's runs after its first; None if there is only one run."""
     incumbent: Sample
-    floor: Floor
+    floor: NoiseFloor
     worthwhile: float
     """Smallest gain worth finding; also the scale of the prior on gains."""
     levels: Levels
@@ -219,14 +219,14 @@ class SequentialTest:
     def _evidence(self, gain: Difference) -> float:
         return e_value(gain.gain, gain.error, gain.freedom, self.worthwhile)
 
-    def next_run(self, most: int) -> tuple[int, int]:
+    def next_run(self, max_runs: int) -> tuple[int, int]:
         """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) if a run of the incumbent does, (0, 0) if both have
-        `most` runs.
+        `max_runs` runs.
         """
         if self.keep >= 1 and self.candidate.size < MIN_RUNS:
             return 1, 0
         drops = [
-            s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < most else 0.0
+            s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < max_runs else 0.0
             for s in (self.candidate, self.incumbent)
         ]
         if max(drops) <= 0:
@@ -247,19 +247,19 @@ class SequentialTest:
             self.levels,
         )
 
-    def plan(self, most: int) -> tuple[int, int] | None:
+    def plan(self, max_runs: int) -> tuple[int, int] | None:
         """Return the minimum number of further runs (of the candidate, of the incumbent) that decide the question, for an unchanged
         gain.
 
-        Return None if even `most` runs of each are too few to decide.
+        Return None if even `max_runs` runs of each are too few to decide.
         """
-        for runs, test in self._future(most):
+        for runs, test in self._predicted_sample(max_runs):
             if test.decision != "not decided":
                 return runs
         return None
 
-    def _future(self, most: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
+    def _predicted_sample(self, max_runs: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
         test, runs = self, (0, 0)
-        while (step := test.next_run(most)) != (0, 0):
+        while (step := test.next_run(max_runs)) != (0, 0):
             test, runs = test.with_more(step), (runs[0] + step[0], runs[1] + step[1])
             yield runs, test

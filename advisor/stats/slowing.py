@@ -40,7 +40,7 @@ _POINTS_PER_WINDOW = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
+class FallRates:
     """Mean rates of fall of several curves in equal windows of the steps, as shares of each curve's gain."""
 
     rates: FloatArray
@@ -61,7 +61,7 @@ class Fall:
                 tests.append(_z(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
         return max(tests) > float(stats.norm.isf(_BROKEN_LEVEL))
 
-    def gains_more(self, material: float) -> bool:
+    def longer_training_helps(self, material: float) -> bool:
         """Return True if training twice as long gains more than `material`, a share of the gain so far, under any likely schedule.
 
         At a constant rate, curves that still fall gain from longer training. The test is therefore whether a linear or cosine
@@ -112,20 +112,20 @@ def _z(value: float, variance: float) -> float:
     return value / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, value) if value else 0.0
 
 
-def pooled_fall(curves: Sequence[tuple[IntArray, FloatArray]]) -> Fall | None:
+def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
     """Return the pooled fall of curves of (steps, costs); None if none of them has enough points or gained beyond its noise."""
     peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
     start = min(START + float(np.median(peaks)), 0.5) if peaks else START
-    falls = [fall for steps, costs in curves if (fall := _fall(steps, costs, start)) is not None]
+    falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
     if not falls:
         return None
     weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in falls])
     weights /= weights.sum()
     rates, variances = (np.array([f[i] for f in falls]) for i in (0, 1))
-    return Fall(weights @ rates, np.sqrt(weights**2 @ variances), start)
+    return FallRates(weights @ rates, np.sqrt(weights**2 @ variances), start)
 
 
-def _fall(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
+def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
     """Return the rates of fall of one curve and their variances, as shares of its gain."""
     if len(costs) < max(LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
         return None

@@ -45,7 +45,7 @@ class End(NamedTuple):
     """p-value: probability that shuffled positions on this axis fit as well by chance; not adjusted for other axes."""
 
 
-def ends(
+def ends_with_optimum(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float, certainty: float
 ) -> list[End]:
     """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
@@ -87,7 +87,7 @@ def results_at(
 
     Return an empty array if the values carry no information. The response includes a linear trend, because a model without trend
     expects average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as
-    for `ends`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
+    for `ends_with_optimum`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -96,7 +96,7 @@ def results_at(
     y = (values - centre) / spread
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    similar = _similar(distances, at, len(y)) + TREND * _linear_kernel(numeric, numeric)
+    similar = _similarity_of(distances, at, len(y)) + TREND * _linear_kernel(numeric, numeric)
     precision = _root_and_inverse(similar, math.exp(at[-1]) + _JITTER)[1]
     mean, root = _prediction(at, columns, len(numeric), precision, y, new, TREND)
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
@@ -104,7 +104,7 @@ def results_at(
     return np.asarray(centre + spread * drawn, dtype=np.float64)
 
 
-def compressed(costs: FloatArray) -> FloatArray:
+def compress_costs(costs: FloatArray) -> FloatArray:
     """Return the costs (n,) in units of the median's distance from the best, on an asinh scale.
 
     A few bad trials would otherwise hide the differences between good ones.
@@ -118,7 +118,7 @@ class Surface:
     """The response fitted to known points: predicts its value at other points, also outside 0..1."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> None:
-        """numeric, choices, values: n >= 1 known points, as for `ends`."""
+        """numeric, choices, values: n >= 1 known points, as for `ends_with_optimum`."""
         self._columns, self._numeric = [*numeric, *choices], len(numeric)
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
@@ -182,7 +182,7 @@ def _prediction(
         new_numeric_columns, new_numeric_columns
     )
     covariance -= cross @ precision @ cross.T
-    return cross @ precision @ y, _root(covariance)
+    return cross @ precision @ y, _matrix_root(covariance)
 
 
 def _linear_kernel(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:
@@ -218,11 +218,11 @@ def _relevance_p(y: FloatArray, distances: FloatArray, start: FloatArray, positi
 
 def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the covariance of the response at n points and the inverse covariance of the noisy values; both (n, n)."""
-    similar = _similar(distances, at, n)
+    similar = _similarity_of(distances, at, n)
     return similar, _root_and_inverse(similar, np.exp(at[-1]) + _JITTER)[1]
 
 
-def _similar(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
+def _similarity_of(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
     signal = np.exp(at[-2])
     if not len(distances):
         return np.full((n, n), signal)
@@ -264,7 +264,7 @@ def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = N
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
     """Return (minus the logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
-    similar = _similar(distances, at, n)
+    similar = _similarity_of(distances, at, n)
     root, precision = _root_and_inverse(similar, noise + _JITTER)
     weights = precision @ y
     likelihood_slopes = np.outer(weights, weights) - precision
@@ -276,13 +276,13 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
     return float(loss), gradient + (at - mean) / variance
 
 
-def _root_and_inverse(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+def _root_and_inverse(similarity: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
     """Return (lower triangular root, inverse) of a covariance with this noise variance added; both (n, n).
 
     LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if the matrix is not
     positive definite.
     """
-    noisy = similar.copy()
+    noisy = similarity.copy()
     noisy[np.diag_indices(len(noisy))] += noise
     root, status = lapack.dpotrf(noisy, lower=1)
     if status:
@@ -314,14 +314,14 @@ def _chances_of_ends(
         fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
         covariance = prior - cross @ precision @ cross.T
-        draws = cross @ precision @ y + normal @ _root(covariance).T
+        draws = cross @ precision @ y + normal @ _matrix_root(covariance).T
         best_positions = _POSITIONS[draws.argmin(1)]
         low += float(np.mean(best_positions <= edge)) / len(best)
         high += float(np.mean(best_positions >= 1 - edge)) / len(best)
     return low, high
 
 
-def _root(covariance: FloatArray) -> FloatArray:
+def _matrix_root(covariance: FloatArray) -> FloatArray:
     """Return a square root of a covariance matrix that rounding may have made slightly indefinite."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0)), dtype=np.float64)

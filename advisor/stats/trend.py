@@ -133,10 +133,11 @@ class Plateau:
     loss: float
     """Upper 95 % confidence bound of the rise of the curve after the same share of the steps."""
 
-    def flat(self, most: float) -> bool:
-        """Return True if the curve changed by at most `most` from the start of its plateau on, and its last level is close to the
-        lowest."""
-        return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
+    def flat(self, max_change: float) -> bool:
+        """Return True if the curve changed by at most `max_change` from the start of its plateau on, and its last level is close to
+        the lowest.
+        """
+        return max(self.rest, self.loss) <= max_change and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
@@ -145,14 +146,14 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
     Return None if the curve is too short or gained nothing. The window is the last share `tail` of the steps. A window with
     fewer than 5 evaluations is extended to at most half of the steps.
     """
-    curve = _prepare(steps, costs)
+    curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
     window = min(max(tail, 1 - float(curve.t[-LATE_POINTS])), 0.5)
     in_window = curve.t >= 1 - window - 1e-9
     is_before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
-    gain, error = _gain(curve, in_window, window)
-    earlier = _gain(curve, is_before, window)[0]
+    gain, error = _gain_of_line(curve, in_window, window)
+    earlier = _gain_of_line(curve, is_before, window)[0]
     return End(
         points=int(in_window.sum()),
         window=window,
@@ -171,7 +172,7 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     The final level is the median over the last fifth of the steps. margin: factor on `Plateau.settled` after which the remaining
     gain is measured.
     """
-    curve = _prepare(steps, costs)
+    curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
     tolerance = max(tolerance, 2 * curve.scatter)
@@ -184,7 +185,7 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     remaining = curve.t >= start
     gain, margin_of_error = 0.0, math.inf
     if start < 1 and remaining.sum() >= 3:
-        gain, error = _gain(curve, remaining, 1 - start)
+        gain, error = _gain_of_line(curve, remaining, 1 - start)
         margin_of_error = float(stats.t.ppf(0.95, curve.freedom)) * error
     rise = level - float(curve.smooth.min())
     return Plateau(
@@ -192,7 +193,7 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     )
 
 
-def left_to_floor(costs: FloatArray) -> float:
+def distance_from_perfect(costs: FloatArray) -> float:
     """Return the final distance of `costs` (n,) from a perfect score, as a share of the initial distance; NaN if unknown.
 
     A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other
@@ -241,7 +242,7 @@ def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _NormalisedCurve:
     """A curve in shares of the run's steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""
 
     t: FloatArray
@@ -253,10 +254,10 @@ class _Prepared:
     freedom: float
 
 
-def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
+def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | None:
     if len(costs) < MIN_POINTS or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
         return None
-    t, y = _thin(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
+    t, y = _bin_means(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
     best = int(np.argmin(y))
     if _is_tenfold(t, y):
         y = np.log(y)
@@ -267,10 +268,10 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
     scatter, inflation, freedom = late_scatter(t, y)
     if not gain > _MIN_GAIN * scatter:
         return None
-    return _Prepared(t, y / gain, smooth / gain, scatter / gain, inflation, freedom)
+    return _NormalisedCurve(t, y / gain, smooth / gain, scatter / gain, inflation, freedom)
 
 
-def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return means over `_MAX_BINS` bins of equal size if there are more than 400 points; the end of `t` stays 1."""
     if len(y) <= 2 * _MAX_BINS:
         return t, y
@@ -293,7 +294,7 @@ def _sign_test_p(y: FloatArray) -> float:
     return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
-def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
+def _gain_of_line(curve: _NormalisedCurve, part: BoolArray, window: float) -> tuple[float, float]:
     """Return (gain over the window, its standard error) of a line fitted to the points of `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
@@ -334,7 +335,7 @@ def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     return float(before.min() - costs.min()) / gain
 
 
-def falls_with(x: FloatArray, y: FloatArray) -> float:
+def p_of_fall(x: FloatArray, y: FloatArray) -> float:
     """Return the one-sided p-value of a fall of y with rising x (Spearman's rank correlation); 1 for fewer than 3 points.
 
     x, y: (n,), finite.

@@ -133,7 +133,8 @@ class Notifier:
 
 
 def as_message(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return one JSON object for all messages: the first message with the texts of all; if there are several, also a list of them.
+    """Return one JSON object for all messages: the first message with the texts of all; if there are several, also a list
+    of them.
     """
     first = asdict(notices[0])
     if len(notices) == 1:

@@ -38,7 +38,8 @@ class Cluster:
 
 
 def _check_listening(address: str) -> None:
-    """Raise OSError if no process listens at `host:port` or `ray://host:port`. Without this check, Ray would retry for ten minutes.
+    """Raise OSError if no process listens at `host:port` or `ray://host:port`. Without this check, Ray would retry for ten
+    minutes.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():

@@ -12,7 +12,7 @@ from advisor import contract
 from advisor.tracking.links import runs_url_of_id
 from advisor.tracking.points.artifacts import artifact_repository
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, quiet_mlflow
-from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.location import Location, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
@@ -51,7 +51,7 @@ def publish(
     The new files and tags replace those of the previous call. summary: Markdown to show in the experiment's description, with a
     link to the report. Raises AdvisorError with a one-line instruction.
     """
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     chosen = choose_experiment(experiment, open_store(location).experiments(), location)
     with connect(location) as client, quiet_mlflow(LATER_REQUEST_SETTINGS):
         run = _report_run(client, chosen.id)

@@ -13,7 +13,7 @@ from advisor.computed.batch import timing
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
-from advisor.stats.saturation import Mean, growth, pooled, series_mean
+from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
 
 _MAX_SEPARATE = 12
 """Maximum number of distinct batch sizes in a list of choices; a larger number was drawn from a range."""
@@ -57,7 +57,7 @@ def speeds(study: Study) -> list[Speed]:
     groups: dict[float, list[tuple[Trial, Mean]]] = {}
     for trial, size, rate in rated_trials:
         groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
-    return [Speed(s, tuple(t for t, _ in g), pooled([r for _, r in g])) for s, g in sorted(groups.items())]
+    return [Speed(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(groups.items())]
 
 
 def _drawn_from_range(sizes: Sequence[float]) -> bool:

@@ -293,15 +293,17 @@ def _may_decay(study: Study, ending: Ending) -> bool:
     """
     fall = _pooled_fall(study)
     still_improves = ending.end.improving(MATERIAL, _ALPHA)
-    return still_improves if fall is None else fall.broken or (still_improves and not fall.gains_more(MATERIAL))
+    return (
+        still_improves if fall is None else fall.broken or (still_improves and not fall.longer_training_helps(MATERIAL))
+    )
 
 
 @computed
-def _pooled_fall(study: Study) -> slowing.Fall | None:
+def _pooled_fall(study: Study) -> slowing.FallRates | None:
     """Return the mean rate of fall of the objective and the training cost over all complete trials whose schedule is unknown."""
     trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_steady_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
-    return slowing.pooled_fall([(c.steps, c.values) for c in curves])
+    return slowing.pooled_fall_rates([(c.steps, c.values) for c in curves])
 
 
 def steady_end(study: Study, trial: Trial) -> trend.End | None:
@@ -342,7 +344,7 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
         plateau=plateau,
         train_end=trend.read_end(train.steps, train.values, tail=tail),
         train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_TOLERANCE, margin=margin),
-        train_left=trend.left_to_floor(train.values),
+        train_left=trend.distance_from_perfect(train.values),
     )
 
 

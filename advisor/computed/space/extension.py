@@ -52,7 +52,7 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
     The limit is None if nothing stopped the range. Return None if the range cannot be extended.
     """
     domain = study.spec.parameters[name]
-    free = widening.widen(name, tidy_range(study, name), side, step)
+    free = widening.widen_range(name, tidy_range(study, name), side, step)
     if free is None:
         return None
     limit = limit_of(study, name, side)
@@ -88,7 +88,7 @@ def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
     nearest = float(positions_beyond.min() if side == "high" else positions_beyond.max())
     value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
     why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
-    return Limit(widening.tidy(float(value), domain), why)
+    return Limit(widening.round_end(float(value), domain), why)
 
 
 # --- usual learning rates -------------------------------------------------------------------------------------------------------
@@ -127,7 +127,8 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or logged facts.
+    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or
+    logged facts.
     """
     if of_optimizer(name) is not None:
         yield name

@@ -29,8 +29,8 @@ from advisor.model.space import FloatArray, Value, counts_training, to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.stats import importance, screening
-from advisor.stats.surface import Surface, compressed
-from advisor.stats.widening import between
+from advisor.stats.surface import Surface, compress_costs
+from advisor.stats.widening import range_between
 
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
@@ -161,9 +161,9 @@ def model_of(study: Study) -> Fit | None:
     if len(names) > MAX_NAMES or done.sum() < MIN_RESULTS or not np.ptp(costs[done]) > 0:
         return None
     values = np.full(len(costs), np.nan)
-    values[done] = compressed(costs[done])
+    values[done] = compress_costs(costs[done])
     values[~done] = np.nanmax(values)
-    rows = importance.evenly_by_rank(values, MAX_POINTS)
+    rows = importance.choose_evenly_by_rank(values, MAX_POINTS)
     columns = [study.positions(n, trials)[rows] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
     if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:
@@ -297,4 +297,4 @@ def _with_room(
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0
-    return between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))
+    return range_between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))

@@ -21,7 +21,9 @@ MIN_RESULTS = 8
 def further_results(study: Study) -> group_effect.FurtherResults:
     """From a response fitted to the results, draw the results of further random settings, as many as the study tried."""
     tried = settings.read(study)
-    return group_effect.draw_more(list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried))
+    return group_effect.draw_further_results(
+        list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
+    )
 
 
 def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import trimmed
 from advisor.stats import jumps
-from advisor.stats.ratios import chance_of_share
+from advisor.stats.ratios import p_of_share
 
 EXTREME = 0.5
 """Maximum share of clipped updates at which a lower threshold is the remedy for instability; from the playbook."""
@@ -40,7 +40,7 @@ class Clipping:
 
     def p(self, limit: float) -> float:
         """Return the p-value of this share: the probability that a trial whose true share is `limit` shows at least this share."""
-        return chance_of_share(self.share, self.points, limit)
+        return p_of_share(self.share, self.points, limit)
 
 
 def threshold(trial: Trial) -> float:

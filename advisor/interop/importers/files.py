@@ -138,7 +138,8 @@ _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if the file holds no mapping.
+    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if the file holds no
+    mapping.
     """
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:

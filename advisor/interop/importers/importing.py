@@ -24,7 +24,7 @@ from advisor.interop.importers.writer import ImportedRun, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 from advisor.tracking.stores.client import explain_error, quiet_mlflow
-from advisor.tracking.stores.location import default_for_writing, locate
+from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
 
 _MAX_NOTES = 20
 
@@ -137,7 +137,7 @@ def import_runs(
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
     """Yield the fastest writer for the tracking store. Raise AdvisorError if the store is not writable."""
-    location = locate(tracking_uri) if tracking_uri else default_for_writing()
+    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError

@@ -190,7 +190,8 @@ def _add_session(value: Any, reading: _RunReading) -> None:
 
 
 def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the events of the file. If the last event is incomplete, add a note, because the file is still growing or is damaged.
+    """Yield the events of the file. If the last event is incomplete, add a note, because the file is still growing or is
+    damaged.
     """
     loader = extras.load_library(_LOADER_MODULE, "TensorBoard")
     event_pb2 = extras.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")

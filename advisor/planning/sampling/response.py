@@ -15,7 +15,7 @@ from advisor.model.space import BoolArray, FloatArray, Value, same
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
 from advisor.stats.outliers import Side
-from advisor.stats.surface import Surface, compressed
+from advisor.stats.surface import Surface, compress_costs
 
 _ABSENT = 0.5
 """Position on an axis of a trial that lacks the hyperparameter."""
@@ -134,7 +134,7 @@ class ResponseModel:
         """positions: (n, axes); costs: (n,), NaN for trials that failed or are running; running: (n,)."""
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
-        self._points, self._scale = positions[done], compressed(costs[done])
+        self._points, self._scale = positions[done], compress_costs(costs[done])
         self._cost = self._surface(self._points, self._scale)
         ended = ~running
         self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])

@@ -229,10 +229,10 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
 class _CacheFileWriter:
     """Writes one cache file. The writer stops at the first disk error, without raising an exception."""
 
-    def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
-        self._folder, self._chosen = folder, chosen
-        self._number = np.cumsum(chosen) - 1
-        self._keys = json.dumps([k for k, wanted in zip(keys, chosen, strict=True) if wanted]).encode()
+    def __init__(self, folder: Path, keys: Sequence[str | None], cached_runs: BoolArray) -> None:
+        self._folder, self._chosen = folder, cached_runs
+        self._number = np.cumsum(cached_runs) - 1
+        self._keys = json.dumps([k for k, wanted in zip(keys, cached_runs, strict=True) if wanted]).encode()
         self.complete = False
         """True once the whole file has been written."""
 

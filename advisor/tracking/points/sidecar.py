@@ -78,7 +78,7 @@ class SidecarCurves:
             if part.from_step > reached + 1:
                 return False
             reached = max(reached, part.to_step)
-        ends = {part.last_ms for part in self.parts if _is_replaced(metric, part.names)}
+        ends = {part.last_ms for part in self.parts if _is_contained(metric, part.names)}
         return bool(ends) and last_ms <= max(ends)
 
 
@@ -158,7 +158,7 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
         for i, sidecar in enumerate(sidecars)
         if sidecar is not None
         for part in sidecar.parts
-        if _is_replaced(metric, part.names)
+        if _is_contained(metric, part.names)
     ]
     if not parts:
         return None
@@ -174,7 +174,7 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
     return which
 
 
-def _is_replaced(metric: str, names: Collection[str]) -> bool:
+def _is_contained(metric: str, names: Collection[str]) -> bool:
     """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if the metric of the full
     curve is.
     """

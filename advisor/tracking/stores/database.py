@@ -248,12 +248,12 @@ def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.Col
 # --- errors ---------------------------------------------------------------------------------------------------------------------
 
 
-def check_schema_version(version: str | None, where: object) -> None:
+def check_schema_version(version: str | None, location_text: object) -> None:
     """Raise AdvisorError if the schema is newer than the installed MLflow. version: None if the store does not record it."""
     known = _known_schema_versions()
     if known and version is not None and version not in known:
         raise AdvisorError(
-            f"{where} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
+            f"{location_text} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
         )
 
 
@@ -271,14 +271,14 @@ def _known_schema_versions() -> set[str]:
 
 
 def refusal_error(
-    reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str
+    reason: Literal["no store", "old schema", "no privilege", "out of reach"], location_text: str
 ) -> AdvisorError:
     """Return the AdvisorError for a server's database that cannot be read."""
     messages = {
-        "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
-        "old schema": f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
-        "no privilege": f"{where} denies reading; the user needs SELECT on the tables of MLflow",
-        "out of reach": f"cannot reach {where}; is the database running, and are user and password right?",
+        "no store": f"{location_text} holds no MLflow store; pass the database that your tracking server uses",
+        "old schema": f"{location_text} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
+        "no privilege": f"{location_text} denies reading; the user needs SELECT on the tables of MLflow",
+        "out of reach": f"cannot reach {location_text}; is the database running, and are user and password right?",
     }
     return (UnansweredError if reason == "out of reach" else AdvisorError)(messages[reason])
 

@@ -36,7 +36,7 @@ class Location:
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
-def locate(tracking_uri: str | None) -> Location:
+def parse_tracking_uri(tracking_uri: str | None) -> Location:
     """Return the store at `tracking_uri`, which may also be the path of a file or folder; None means MLflow's default.
 
     The default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`). If the variable is not
@@ -126,7 +126,7 @@ def _default_location() -> Location:
 def default_for_writing() -> Location:
     """Return the store of `locate(None)`; if it does not exist, return `mlflow.db` in the working directory."""
     try:
-        return locate(None)
+        return parse_tracking_uri(None)
     except AdvisorError:
         return _sqlite_location(Path.cwd() / "mlflow.db")
 

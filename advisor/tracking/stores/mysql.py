@@ -204,7 +204,7 @@ class _MysqlDatabase:
     def query(self, sql: str, *values: str) -> Sequence[Any]:
         return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
 
-    def _of_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
+    def _query_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query on the runs `:ids`. Each row's first column, a run id, is replaced by its index in `ids`."""
         places = {id: i for i, id in enumerate(ids) if id}
         names = list(places)
@@ -213,31 +213,31 @@ class _MysqlDatabase:
                 yield places[id], *rest
 
     def params(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        return self._of_runs(_PARAMS_QUERY, ids)
+        return self._query_runs(_PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the tags. A run with too many tags takes a separate query, because MySQL 5.7 has no window functions."""
         crowded = {
-            place for place, count in self._of_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
+            place for place, count in self._query_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
         }
-        yield from self._of_runs(_TAGS_QUERY + _IS_ESSENTIAL_TAG, ids, names=list(collect.MLFLOW_TAGS))
-        yield from self._of_runs(
+        yield from self._query_runs(_TAGS_QUERY + _IS_ESSENTIAL_TAG, ids, names=list(collect.MLFLOW_TAGS))
+        yield from self._query_runs(
             _TAGS_QUERY + _IS_USER_TAG, [id if place not in crowded else "" for place, id in enumerate(ids)]
         )
         for place in crowded:
-            for _, key, value in self._of_runs(_TAGS_QUERY + _IS_USER_TAG + _FIRST_TAGS_BY_NAME, [ids[place]]):
+            for _, key, value in self._query_runs(_TAGS_QUERY + _IS_USER_TAG + _FIRST_TAGS_BY_NAME, [ids[place]]):
                 yield place, key, value
 
     def last_points(self, ids: list[str]) -> Iterator[Any]:
-        return self._of_runs(_LAST_POINTS_QUERY, ids)
+        return self._query_runs(_LAST_POINTS_QUERY, ids)
 
     def revisions(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         """Return the number of points of each run."""
-        return self._of_runs(_POINT_COUNTS_QUERY, ids)
+        return self._query_runs(_POINT_COUNTS_QUERY, ids)
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
-            curves = self._of_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_CODE)
+            curves = self._query_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_CODE)
             return _parse_curves(self._connection, curves, metrics, some)
 
         return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)

@@ -218,7 +218,9 @@ class _PostgresDatabase:
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
         """Return the number of points of each run."""
-        return self._share(lambda connection, share: _query(connection, _POINT_COUNTS_QUERY, share), ids)
+        return self._divide_among_connections(
+            lambda connection, share: _query(connection, _POINT_COUNTS_QUERY, share), ids
+        )
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
@@ -226,12 +228,16 @@ class _PostgresDatabase:
             wanted = any(name.startswith(collect.SYSTEM_METRIC_PREFIX) for name in metrics)
             sql = _CURVES_QUERY.format(condition=_IS_NOT_SYSTEM_METRIC if has_system and not wanted else "")
             return _parse_curves(
-                self._share(lambda connection, share: _read_curves(connection, sql, metrics, share), some)
+                self._divide_among_connections(
+                    lambda connection, share: _read_curves(connection, sql, metrics, share), some
+                )
             )
 
         return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)
 
-    def _share(self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]) -> list[T]:
+    def _divide_among_connections(
+        self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]
+    ) -> list[T]:
         """Return what `read` returns for all runs, in any order. Many runs are divided among parallel connections."""
         if len(ids) < _MIN_RUNS_TO_SHARE:
             return list(read(self._connection, ids))

@@ -29,7 +29,7 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
-from advisor.tracking.study.comparisons import with_comparisons
+from advisor.tracking.study.comparisons import add_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.hyperparameters import keep_hyperparameters
@@ -38,7 +38,7 @@ from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import Population, select_population
 from advisor.tracking.study.probes import without_probes
 from advisor.tracking.study.space import build_space
-from advisor.tracking.study.targets import with_target
+from advisor.tracking.study.targets import add_target
 from advisor.tracking.study.trial_runs import find_trial_runs
 from advisor.tracking.study.trials import build_trials
 from advisor.tracking.study_tags import latest_file
@@ -99,7 +99,7 @@ def assemble(
             *space.decisions,
         ),
     )
-    return with_comparisons(with_target(study), curves.summaries.get(metric, {}))
+    return add_comparisons(add_target(study), curves.summaries.get(metric, {}))
 
 
 def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None) -> Population:
@@ -127,4 +127,4 @@ def _require_results(
 def _signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:
     points = {metric: len(block.steps) for metric, block in blocks.items()}
     summaries = {metric for metric, block in blocks.items() if (np.diff(block.offsets) <= 1).all()}
-    return metric_names.find_signals(blocks, objective, points, summaries)
+    return metric_names.find_signal_metrics(blocks, objective, points, summaries)

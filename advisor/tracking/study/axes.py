@@ -37,7 +37,7 @@ _ROUND = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StepOffsets:
     """The offsets of the logged steps."""
 
     steps: IntArray
@@ -57,7 +57,7 @@ class Start:
         return (Decision(topic="steps", text=text),)
 
 
-def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], Start]:
+def count_from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
     """Return the curves with steps counted from the start of each trial, if the steps of all trials begin late."""
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
@@ -69,7 +69,7 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
         gap[some] = np.minimum(gap[some], (end - begin) / (counts[some] - 1))
     known = np.isfinite(first)
     if not known.any() or (first[known] - gap[known] < _MIN_OFFSET * (last[known] - first[known])).any():
-        return dict(blocks), Start(np.zeros(trials, dtype=np.int64))
+        return dict(blocks), StepOffsets(np.zeros(trials, dtype=np.int64))
     starts = np.zeros(trials, dtype=np.int64)
     starts[known] = np.floor(first[known] - gap[known]).astype(np.int64)
     shifted = {
@@ -79,12 +79,12 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
         for name, block in blocks.items()
     }
     earliest = float(first[known].min())
-    return shifted, Start(
+    return shifted, StepOffsets(
         starts, "step" if earliest < FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
     )
 
 
-def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
+def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
     """For each trial, replace each epoch in its curves by the step at which the epoch ended; return the curves and warnings about
     replacements.
     """
@@ -115,7 +115,7 @@ def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list
             part = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
             steps[name][part] = _epoch_ends(blocks[name].steps[part], length, first)
     aligned = {name: replace(block, steps=steps[name]) if name in moved else block for name, block in blocks.items()}
-    return aligned, list(_warning(sorted(moved), reference, lengths))
+    return aligned, list(_epoch_warning(sorted(moved), reference, lengths))
 
 
 def _counts_by_one(block: CurveBlock) -> bool:
@@ -139,7 +139,7 @@ def _first_step(block: CurveBlock) -> int:
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     """Return the steps per epoch. `clock` is a curve logged by step; None if the other curve may be logged by step too."""
-    if min(len(curve), len(clock)) < _MIN_POINTS or not _increases(clock.times) or not _increases(curve.times):
+    if min(len(curve), len(clock)) < _MIN_POINTS or not _is_increasing(clock.times) or not _is_increasing(curve.times):
         return None
     made = _steps_made(curve.times, clock) + 1 - first
     epochs = (curve.steps - curve.steps[0] + 1).astype(np.float64)
@@ -152,7 +152,7 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
 
 
-def _increases(times: FloatArray) -> bool:
+def _is_increasing(times: FloatArray) -> bool:
     return bool(np.isfinite(times).all() and times[-1] > times[0] and (np.diff(times) >= 0).all())
 
 
@@ -170,7 +170,7 @@ def _epoch_ends(steps: IntArray, length: float, first: int) -> IntArray:
     return ends
 
 
-def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> Iterator[str]:
+def _epoch_warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> Iterator[str]:
     if not moved:
         return
     names = ", ".join(moved[:_MAX_NAMES]) + (f" and {len(moved) - _MAX_NAMES} more" if len(moved) > _MAX_NAMES else "")

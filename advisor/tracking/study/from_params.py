@@ -73,14 +73,16 @@ def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) 
     ends: last logged step of each trial, shape (trials,). A parameter that disagrees with most trials' last steps states something
     else.
     """
-    planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
+    planned = [
+        next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params
+    ]
     reached = [
         0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0
     ]
     return planned if reached and 2 * sum(reached) >= len(reached) else [None] * len(planned)
 
 
-def _counts_steps(name: str) -> bool:
+def _is_step_count(name: str) -> bool:
     return counts_training(name) and bool(_STEPS & set(words_of(name)))
 
 
@@ -90,7 +92,7 @@ def batch_size(params: Mapping[str, Value]) -> float:
     """
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
-        if (size := count(params[name])) >= 1:
+        if (size := parse_count(params[name])) >= 1:
             return size * (1 if is_whole_batch(name) else micro_batches(params))
     return math.nan
 
@@ -98,7 +100,7 @@ def batch_size(params: Mapping[str, Value]) -> float:
 def micro_batches(params: Mapping[str, Value]) -> int:
     """Return the number of gradient accumulation steps in the trial's parameters; 1 if they do not state it."""
     for name, value in params.items():
-        if any(word in _ACCUMULATION for word in words_of(name)) and (number := count(value)) >= 1:
+        if any(word in _ACCUMULATION for word in words_of(name)) and (number := parse_count(value)) >= 1:
             return int(number)
     return 1
 
@@ -108,7 +110,7 @@ def is_whole_batch(name: str) -> bool:
     return bool(_WHOLE & set(words_of(name)))
 
 
-def count(value: Value) -> float:
+def parse_count(value: Value) -> float:
     """Return the value if it is an integer, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

@@ -68,53 +68,60 @@ def parse_value(text: str) -> Value | None:
     return number if math.isfinite(number) else stripped
 
 
-def counts_trials(name: str) -> bool:
+def is_trial_number(name: str) -> bool:
     """Return True if the parameter numbers a trial, a repeat or a fold, by its name."""
     return bool(_COUNTS_TRIALS.search(name))
 
 
-def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()) -> list[dict[str, Value]]:
+def parse_params(
+    logged_params: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()
+) -> list[dict[str, Value]]:
     """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed.
 
-    with_none: names for which the word None is always a value; for other names, see `_has_none`.
+    with_none: names for which the word None is always a value; for other names, see `_none_is_choice`.
     """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
-        for params in raw
+        for params in logged_params
     ]
     logged = {name for params in parsed for name in params}
-    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or counts_trials(n)))
+    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or is_trial_number(n)))
     names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
-    _add_none(parsed, raw, names, with_none)
+    _add_none(parsed, logged_params, names, with_none)
     for name in names:
-        _unify(parsed, name)
+        _unify_types(parsed, name)
     return [{name: params[name] for name in names if name in params} for params in parsed]
 
 
-def log_same_names(raw: Sequence[Mapping[str, str]]) -> bool:
+def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
     """Return True if all trials logged the same parameters, each with a value, so that `parse_params` returns the same names for
     all.
     """
-    texts = {text.strip().lower() for params in raw for text in params.values()}
-    return len({frozenset(params) for params in raw}) == 1 and texts.isdisjoint(("", *_MISSING))
+    texts = {text.strip().lower() for params in logged_params for text in params.values()}
+    return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING))
 
 
 def _add_none(
-    parsed: list[dict[str, Value]], raw: Sequence[Mapping[str, str]], names: Sequence[str], always: Collection[str]
+    parsed: list[dict[str, Value]],
+    logged_params: Sequence[Mapping[str, str]],
+    names: Sequence[str],
+    always: Collection[str],
 ) -> None:
     """Add the value "None" for each trial that logged it, for parameters whose other values are choices."""
     unset = {}
     for name in names:
         trials_without = [i for i, params in enumerate(parsed) if name not in params]
-        if rows := [i for i in trials_without if raw[i].get(name, "").strip().lower() in _NONE]:
+        if rows := [i for i in trials_without if logged_params[i].get(name, "").strip().lower() in _NONE]:
             unset[name] = rows
-    found = [name for name, rows in unset.items() if name in always or _has_none(name, rows, parsed, names)]
+    found = [name for name, rows in unset.items() if name in always or _none_is_choice(name, rows, parsed, names)]
     for name in found:
         for i in unset[name]:
             parsed[i][name] = "None"
 
 
-def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]) -> bool:
+def _none_is_choice(
+    name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]
+) -> bool:
     """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in these trials.
 
     A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. If numbers
@@ -149,7 +156,7 @@ def _is_label(name: str, values: Sequence[Value], trials: int) -> bool:
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
 
 
-def _unify(parsed: list[dict[str, Value]], name: str) -> None:
+def _unify_types(parsed: list[dict[str, Value]], name: str) -> None:
     """Convert all values of `name` to one type: mixed int and float to float, mixed numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
@@ -245,11 +252,11 @@ def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str,
     return {switch: value}
 
 
-def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
+def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
     Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Of the names of duplicates, the one in
-    `keep` counts as the original, else the shortest one.
+    `preferred_names` counts as the original, else the shortest one.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -259,8 +266,8 @@ def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[
             columns.setdefault(column, []).append(name)
     found: dict[str, str] = {}
     for names in columns.values():
-        first = min(names, key=lambda name: (name not in keep, len(name), name))
-        found |= {name: first for name in names if name != first and name not in keep}
+        first = min(names, key=lambda name: (name not in preferred_names, len(name), name))
+        found |= {name: first for name in names if name != first and name not in preferred_names}
     return found
 
 

@@ -37,7 +37,7 @@ _MAX_SIGNS = 3
 """Maximum number of signs that a decision names."""
 
 
-class _Group(NamedTuple):
+class _SignGroup(NamedTuple):
     """Signs of one property of a kind of workload; any of these signs shows the property."""
 
     metrics: str = ""
@@ -49,9 +49,9 @@ class _Group(NamedTuple):
     """Signs in values of parameters, and in the experiment's name."""
 
 
-class _Signature(NamedTuple):
+class _KindSignature(NamedTuple):
     kind: Kind
-    groups: tuple[_Group, ...]
+    groups: tuple[_SignGroup, ...]
     required: int
     """Minimum number of groups that the trials must show."""
     meaning: str
@@ -59,47 +59,51 @@ class _Signature(NamedTuple):
 
 
 _SIGNATURES = (
-    _Signature(
+    _KindSignature(
         "no-network",
         (
-            _Group(
+            _SignGroup(
                 params="num leaves, min child weight, min child samples, min data leaf, colsample, bagging fraction"
             ),
-            _Group(params="estimators, boost round, boosting, trees, tree method, reg lambda, reg alpha"),
-            _Group(params="max leaf nodes, min samples leaf, min samples split, max features, criterion"),
-            _Group(params="max depth, n neighbors, kernel C"),
+            _SignGroup(params="estimators, boost round, boosting, trees, tree method, reg lambda, reg alpha"),
+            _SignGroup(params="max leaf nodes, min samples leaf, min samples split, max features, criterion"),
+            _SignGroup(params="max depth, n neighbors, kernel C"),
         ),
         2,
         "train no network, so only the rules about the search space and about decisions apply",
     ),
-    _Signature(
+    _KindSignature(
         "reinforcement-learning",
         (
-            _Group("policy loss, actor loss, pg loss, pi loss, surrogate, policy gradient"),
-            _Group("value loss, critic loss, vf loss, v loss, q loss, qf loss, qf1 loss, td loss, td error"),
-            _Group("entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"),
-            _Group(_RETURNS),
-            _Group("rollout, ep len, env steps"),
-            _Group(params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"),
-            _Group(values="ppo, a2c, a3c, sac, td3, ddpg, dqn, trpo, impala, grpo, reinforce, rainbow"),
+            _SignGroup("policy loss, actor loss, pg loss, pi loss, surrogate, policy gradient"),
+            _SignGroup("value loss, critic loss, vf loss, v loss, q loss, qf loss, qf1 loss, td loss, td error"),
+            _SignGroup(
+                "entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"
+            ),
+            _SignGroup(_RETURNS),
+            _SignGroup("rollout, ep len, env steps"),
+            _SignGroup(
+                params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"
+            ),
+            _SignGroup(values="ppo, a2c, a3c, sac, td3, ddpg, dqn, trpo, impala, grpo, reinforce, rainbow"),
         ),
         2,
         "train a policy, whose training losses need not fall; only its results are judged",
     ),
-    _Signature(
+    _KindSignature(
         "gan",
         (
-            _Group("g loss, gen loss, generator, errg, lossg"),
-            _Group("d loss, disc loss, discriminator, critic loss, errd, lossd, d real, d fake"),
-            _Group(values="gan, wgan, dcgan, stylegan, cyclegan, biggan, sngan, vqgan"),
+            _SignGroup("g loss, gen loss, generator, errg, lossg"),
+            _SignGroup("d loss, disc loss, discriminator, critic loss, errd, lossd, d real, d fake"),
+            _SignGroup(values="gan, wgan, dcgan, stylegan, cyclegan, biggan, sngan, vqgan"),
         ),
         2,
         "train adversarial networks, whose losses need not fall; only other metrics are judged",
     ),
-    _Signature(
+    _KindSignature(
         "diffusion",
         (
-            _Group(
+            _SignGroup(
                 "eps loss, noise loss, denoising, denoise, diffusion -coefficient, score matching, noise mse, eps mse",
                 "noise schedule, beta schedule, diffusion -coefficient, train timesteps, noise steps, sampling timesteps",
                 "ddpm, ddim, diffusion, edm, unet2dmodel, v_prediction",
@@ -108,10 +112,10 @@ _SIGNATURES = (
         1,
         "",
     ),
-    _Signature(
+    _KindSignature(
         "self-supervised",
         (
-            _Group(
+            _SignGroup(
                 "probe, knn, linear eval, contrastive, simclr, byol, moco, infonce, info nce, nt xent, ntxent, dino, vicreg, "
                 "barlow, simsiam, swav, ssl, pretext, rankme",
                 "projection head, moco, byol, simclr, ssl",
@@ -121,10 +125,10 @@ _SIGNATURES = (
         1,
         "learn without labels, so a lower training loss need not mean a better model; only other metrics are judged",
     ),
-    _Signature(
+    _KindSignature(
         "language-model",
         (
-            _Group(
+            _SignGroup(
                 "perplexity, ppl, tokens, bpb, bpc, bits byte, bits character",
                 "seq len, sequence length, block size, context length, vocab, n ctx",
             ),
@@ -148,13 +152,13 @@ def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading:
     """Return the kind of workload of these runs, from the user or from logged names, with a decision if some rules do not apply."""
     if reading.kind is not None:
         return KindChoice(reading.kind)
-    traces = _traces(experiment, runs, objective)
-    by_library = _library(experiment, runs)
+    traces = _logged_names(experiment, runs, objective)
+    by_library = _library_without_networks(experiment, runs)
     for signature in _SIGNATURES:
         found = [sign for group in signature.groups if (sign := _first_sign(group, traces))]
         if signature.kind == "no-network" and by_library:
             found = [f"tag {_AUTOLOGGING} {by_library}"]
-        elif signature.kind == "reinforcement-learning" and _shows(objective, _RETURNS):
+        elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _RETURNS):
             found = [f"objective {objective}"]
         elif len(found) < signature.required or (signature.kind == "no-network" and traces.network):
             continue
@@ -163,7 +167,7 @@ def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading:
     return KindChoice("supervised" if held_out else "unknown")
 
 
-def _decisions(signature: _Signature, found: Sequence[str]) -> tuple[Decision, ...]:
+def _decisions(signature: _KindSignature, found: Sequence[str]) -> tuple[Decision, ...]:
     if not signature.meaning:
         return ()
     text = say(
@@ -176,7 +180,7 @@ def _decisions(signature: _Signature, found: Sequence[str]) -> tuple[Decision, .
 
 
 @dataclass(frozen=True, slots=True)
-class _Traces:
+class _LoggedNames:
     """Names that most of the runs logged."""
 
     metrics: tuple[str, ...]
@@ -190,7 +194,7 @@ class _Traces:
         return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
 
 
-def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
+def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
     """Return the names that at least half of the runs with the objective logged."""
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
     least = _MIN_SHARE * max(len(chosen), 1)
@@ -202,7 +206,9 @@ def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
     params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
     usual = {name: _most_common(counts) for name, counts in params.items()}
     texts = {name: value for name, value in usual.items() if params[name][value] >= least}
-    return _Traces(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
+    return _LoggedNames(
+        tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name}
+    )
 
 
 def _most_common(counts: Counter[str]) -> str:
@@ -210,7 +216,7 @@ def _most_common(counts: Counter[str]) -> str:
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def _library(experiment: Experiment, runs: IntArray) -> str:
+def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
     """If autologging for a library that trains no neural networks recorded most of the runs, return that library; else an empty
     text.
     """
@@ -219,28 +225,28 @@ def _library(experiment: Experiment, runs: IntArray) -> str:
     return found[0] if found and len(found) >= _MIN_SHARE * len(tags) else ""
 
 
-def _first_sign(group: _Group, traces: _Traces) -> str | None:
+def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
     """Return the first name or value that shows the group; None without one."""
     for metric in traces.metrics:
-        if _shows(metric, group.metrics):
+        if _matches_sign(metric, group.metrics):
             return f"metric {metric}"
     for name in traces.params:
-        if _shows(name, group.params):
+        if _matches_sign(name, group.params):
             return f"parameter {name}"
     for name, value in traces.values.items():
-        if len(value) <= 80 and _shows(value, group.values):
+        if len(value) <= 80 and _matches_sign(value, group.values):
             return f"{name} {value}"
     return None
 
 
-def _shows(text: str, signs: str) -> bool:
+def _matches_sign(text: str, signs: str) -> bool:
     """Return True if the words of the text contain all words of a sign and none that it excludes."""
     words = set(metric_direction.words(text)) | {text.lower()}
-    return any(wanted <= words and not unwanted & words for wanted, unwanted in _parsed(signs))
+    return any(wanted <= words and not unwanted & words for wanted, unwanted in _parse_signs(signs))
 
 
 @cache
-def _parsed(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
+def _parse_signs(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
     """Return the words that each sign requires and those that it excludes. The signs are constants of this module."""
     split = [sign.lower().split() for sign in filter(None, map(str.strip, signs.split(",")))]
     return tuple(

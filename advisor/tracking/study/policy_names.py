@@ -25,7 +25,7 @@ _DIAGNOSTICS = frozenset(
 _PREFIX = "train/"
 
 
-def find_policy_signals(metrics: Iterable[str]) -> dict[Signal, str]:
+def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     """Return the metric of each signal about a policy; empty if no training reward was logged."""
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
     found = {

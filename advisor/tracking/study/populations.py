@@ -55,42 +55,42 @@ class Population:
 
 
 def select_population(
-    experiment: Experiment, wanted: str | None, *, objective: str | None = None, declared_study: bool = False
+    experiment: Experiment, selection: str | None, *, objective: str | None = None, declared_study: bool = False
 ) -> Population:
     """Return the runs to analyse, and the decisions about the other runs.
 
-    wanted: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
+    selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
     members. declared_study: True if a study file declares the space; only test runs are then separated. Raises AdvisorError if
-    no run matches `wanted`, or if no population has enough runs.
+    no run matches `selection`, or if no population has enough runs.
     """
-    if wanted == "all":
+    if selection == "all":
         return Population(experiment)
-    if wanted is None and declared_study:
+    if selection is None and declared_study:
         return _without_test_runs(experiment)
-    if wanted is not None:
-        return _with_value(experiment, wanted)
+    if selection is not None:
+        return _runs_with_value(experiment, selection)
     chosen, others = _members(experiment), []
     title = ""
-    while (groups := _split(experiment, chosen)) is not None:
+    while (groups := _split_by_evidence(experiment, chosen)) is not None:
         largest = max(groups, key=lambda t: (_count_members(experiment, groups[t], objective), max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
     if not others:
         return Population(experiment)
     if len(chosen) < _MIN_RUNS:
-        raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
+        raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
     # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly the group's runs.
-    listed = _listing(experiment, sorted(others, key=lambda o: -len(o[1])))
+    listed = _list_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
         text=f"The experiment mixes {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest: "
         f"{len(chosen):,} of {total:,} runs, {title}. The others: {listed}.",
         overrule="--population all",
-        parameters=_selected_by(experiment, chosen),
+        parameters=_selecting_parameters(experiment, chosen),
     )
     warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The others are of another kind."
-    return Population(_keep(experiment, chosen), (decision,), (warning,))
+    return Population(_select_members(experiment, chosen), (decision,), (warning,))
 
 
 def _without_test_runs(experiment: Experiment) -> Population:
@@ -123,7 +123,7 @@ def _count_members(experiment: Experiment, members: Sequence[int], objective: st
     return len(set(members) & set(experiment.points[objective].runs.tolist()))
 
 
-def _keep(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
+def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
     """Return the experiment with the chosen runs, their parents, and runs without parameters."""
     members = set(chosen)
     parents = {experiment.runs[i].tags.get(_PARENT) for i in members}
@@ -135,12 +135,12 @@ def _keep(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
     return select_runs(experiment, np.array(keep, dtype=np.bool_))
 
 
-def _with_value(experiment: Experiment, wanted: str) -> Population:
-    """Return the runs whose parameter has the value in `wanted`, PARAMETER=VALUE."""
-    name, equals, text = (part.strip() for part in wanted.partition("="))
+def _runs_with_value(experiment: Experiment, selection: str) -> Population:
+    """Return the runs whose parameter has the value in `selection`, PARAMETER=VALUE."""
+    name, equals, text = (part.strip() for part in selection.partition("="))
     values = Counter(run.params[name] for run in experiment.runs if name in run.params)
     if not equals or not values:
-        raise AdvisorError(f"--population {wanted!r} is neither all nor PARAM=VALUE of a parameter that runs logged")
+        raise AdvisorError(f"--population {selection!r} is neither all nor PARAM=VALUE of a parameter that runs logged")
     value = inference.parse_value(text)
     chosen = [
         i
@@ -158,12 +158,12 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
         topic="population",
         text=f"{count(len(chosen), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
         overrule="--population all",
-        parameters=_selected_by(experiment, chosen),
+        parameters=_selecting_parameters(experiment, chosen),
     )
-    return Population(_keep(experiment, chosen), (decision,))
+    return Population(_select_members(experiment, chosen), (decision,))
 
 
-def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
+def _selecting_parameters(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
     """Return the parameters that have one value in all chosen runs and different values in other runs."""
     inside = set(chosen)
     params = [experiment.runs[i].params for i in sorted(inside)]
@@ -172,7 +172,7 @@ def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ..
     return tuple(sorted(n for n in constant if any(p.get(n, params[0][n]) != params[0][n] for p in outside)))
 
 
-def _listing(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
+def _list_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
     parts = [_describe(experiment, title, members) for title, members in others[:_MAX_LISTED]]
     more = len(others) - _MAX_LISTED
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
@@ -183,18 +183,19 @@ def _describe(experiment: Experiment, title: str, members: Sequence[int]) -> str
     return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 
 
-def _no_study(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]]) -> str:
+def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]]) -> str:
     most = max(len(members) for _, members in groups)
     return (
         f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most "
-        f"{count(most, 'run')} each; analyze one kind with a filter ({_listing(experiment, groups)}), or all with --population all"
+        f"{count(most, 'run')} each; analyze one kind with a filter "
+        f"({_list_groups(experiment, groups)}), or all with --population all"
     )
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------------------
 
 
-def _split(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _split_by_evidence(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Return the groups of the chosen runs by the first evidence that separates them; None if nothing does."""
     if len(chosen) < 2:
         return None
@@ -205,18 +206,19 @@ def _split(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     return None
 
 
-def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _split_by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
-    for name in _markers(experiment, chosen, _TASKS):
-        return _by_value(experiment, chosen, name)
+    for name in _marker_parameters(experiment, chosen, _TASKS):
+        return _split_by_value(experiment, chosen, name)
     return None
 
 
-def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs of different models, unless they form one comparison: trained at the same time and searched in the same ranges.
+def _split_by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs of different models, unless they form one comparison: trained at the same time and searched in the same
+    ranges.
     """
-    for name in _markers(experiment, chosen, _MODELS):
-        groups = _by_value(experiment, chosen, name)
+    for name in _marker_parameters(experiment, chosen, _MODELS):
+        groups = _split_by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]
         if (
             2 * len(sizes) <= sum(sizes)
@@ -227,84 +229,85 @@ def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     return None
 
 
-def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _split_by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate a tuner's trials from other runs. An interrupted trial lacks the tuner's tags, which are written at its end."""
     runs = experiment.runs
-    tagged = [i for i in chosen if declared.has_tags(runs[i])]
+    tagged = [i for i in chosen if declared.has_tuner_tags(runs[i])]
     if not tagged:
         return None
     return _two_groups(
         chosen,
         "a tuner's trials",
         "without the tuner",
-        lambda i: declared.has_tags(runs[i]) or runs[i].status != "FINISHED",
+        lambda i: declared.has_tuner_tags(runs[i]) or runs[i].status != "FINISHED",
     )
 
 
-def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _split_by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate runs of a sweep, which have a parent run, from runs without a parent."""
     return _two_groups(chosen, "runs of a sweep", "without a parent run", lambda i: _PARENT in experiment.runs[i].tags)
 
 
-def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs with numbers from a sampler from runs with numbers typed by a person, if one group follows the other in time.
+def _split_by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs with numbers from a sampler from runs with numbers typed by a person, if one group follows the other
+    in time.
     """
     groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
-    return groups if _are_disjoint(_starts(experiment, groups), tests=1) else None
+    return groups if _are_disjoint(_start_times(experiment, groups), tests=1) else None
 
 
-def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+def _split_by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
 
     A failed run may have logged only some of its parameters, so it is assigned to the kind of runs that it resembles most.
     """
     raw = [experiment.runs[i].params for i in chosen]
-    if inference.log_same_names(raw):
+    if inference.logged_same_parameters(raw):
         return None
     parsed = inference.parse_params(raw)
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
     finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
-    parts = _parts(finished)
+    parts = _group_name_sets(finished)
     if len(parts) < 2 or _one_parameter_explains(
         [p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]
     ):
         return None
     groups: Groups = {}
     for i in chosen:
-        part = max(parts, key=lambda p: max(_likeness(names[i], n) for n in p))
+        part = max(parts, key=lambda p: max(_share_of_common_names(names[i], n) for n in p))
         own = frozenset.intersection(*part) - frozenset().union(*(n for p in parts if p is not part for n in p))
         title = f"with {listed(map(clean, sorted(own)))}" if own else "with fewer parameters"
         groups.setdefault(title, []).append(i)
     return groups
 
 
-def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
+def _group_name_sets(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
     """Group the sets of names: two sets that share at least half of their names are in one group."""
     parts: list[set[frozenset[str]]] = []
     for names in sorted(sets, key=sorted):
-        near = [part for part in parts if any(_likeness(names, n) >= 0.5 for n in part)]
+        near = [part for part in parts if any(_share_of_common_names(names, n) >= 0.5 for n in part)]
         parts = [part for part in parts if part not in near] + [{names}.union(*near)]
     return parts
 
 
-def _likeness(names: frozenset[str], others: frozenset[str]) -> float:
+def _share_of_common_names(names: frozenset[str], others: frozenset[str]) -> float:
     """Return the share of names that two sets have in common."""
     return len(names & others) / max(len(names | others), 1)
 
 
 _SPLITS: tuple[Callable[[Experiment, Sequence[int]], Groups | None], ...] = (
-    _by_task,
-    _by_sampler,
-    _by_parent,
-    _by_names,
-    _by_model,
-    _by_digits,
+    _split_by_task,
+    _split_by_sampler,
+    _split_by_parent,
+    _split_by_names,
+    _split_by_model,
+    _split_by_digits,
 )
 
 
-def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
+def _marker_parameters(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
     """Return the parameters, or the user's tags, whose names end with one of the nouns and that have several words as values."""
     found = []
     runs = [experiment.runs[i] for i in chosen]
@@ -314,22 +317,22 @@ def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str
         words = [w for w in words_of(name) if w not in _NAMED] or words_of(name)
         known = nouns & _TASK_TAGS if name in tags else nouns
         marks = words[-1:] and (words[-1] in known or (nouns is _TASKS and name in params and words == ["data"]))
-        values = {_text(run, name) for run in runs} if marks else set()
+        values = {_value_without_folder(run, name) for run in runs} if marks else set()
         if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
             found.append(name)
     return found
 
 
-def _text(run: Run, name: str) -> str | None:
+def _value_without_folder(run: Run, name: str) -> str | None:
     """Return the value of a parameter or tag, without the folders of a path."""
     value = run.params.get(name, run.tags.get(name))
     return None if value is None else os.path.basename(value.strip().rstrip("/")) or value
 
 
-def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> Groups:
+def _split_by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> Groups:
     groups: Groups = {}
     for i in chosen:
-        value = _text(experiment.runs[i], name)
+        value = _value_without_folder(experiment.runs[i], name)
         groups.setdefault(
             f"{clean(name)} = {shorten(value)}" if value is not None else f"without {clean(name)}", []
         ).append(i)
@@ -344,10 +347,10 @@ def _two_groups(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], 
 
 
 def _is_drawn(run: Run) -> bool:
-    return any(_digits(text) >= _MIN_DIGITS for text in run.params.values())
+    return any(_significant_digits(text) >= _MIN_DIGITS for text in run.params.values())
 
 
-def _digits(text: str) -> int:
+def _significant_digits(text: str) -> int:
     """Return the number of significant digits of a number with a fraction; 0 for other text."""
     number = re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip())
     return len((number[1] + number[2]).strip("0")) if number else 0
@@ -379,7 +382,7 @@ def _is_grid(experiment: Experiment, groups: Groups, name: str) -> bool:
 
 def _are_separate(experiment: Experiment, groups: Groups) -> bool:
     """Return True if the groups differ in time or in a hyperparameter's range by more than chance."""
-    columns = [_starts(experiment, groups)]
+    columns = [_start_times(experiment, groups)]
     parsed = {i: p for i, p in _parsed(experiment, groups).items() if p}
     for name in sorted({n for p in parsed.values() for n in p}):
         values = [[float(v) for i in g if isinstance(v := parsed.get(i, {}).get(name), float)] for g in groups.values()]
@@ -393,7 +396,7 @@ def _parsed(experiment: Experiment, groups: Groups) -> dict[int, Mapping[str, ob
     return dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
 
 
-def _starts(experiment: Experiment, groups: Groups) -> list[list[float]]:
+def _start_times(experiment: Experiment, groups: Groups) -> list[list[float]]:
     return [[s for i in g if (s := experiment.runs[i].started) is not None] for g in groups.values()]
 
 

@@ -49,7 +49,7 @@ def build_space(
     stated, warnings = from_study_file.parameters(spec, params)
     guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
     guessed |= {name: p for name, p in roles.items() if name in guessed}
-    by_tuner = _declared_by_tuner(experiment, trials, guessed)
+    by_tuner = _parameters_of_tuner(experiment, trials, guessed)
     guessed |= by_tuner
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
@@ -85,8 +85,8 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     return longest if longest >= 1 else None
 
 
-def _declared_by_tuner(
-    experiment: Experiment, trials: Sequence[Trial], guessed: Mapping[str, Parameter]
+def _parameters_of_tuner(
+    experiment: Experiment, trials: Sequence[Trial], inferred: Mapping[str, Parameter]
 ) -> dict[str, Parameter]:
     """Return the searched parameters that a tuner declares in the runs' tags; the trials show the conditions under which they
     exist.
@@ -94,13 +94,13 @@ def _declared_by_tuner(
     runs = {run.id: run for run in experiment.runs}
     found = declared.parameters([runs[t.id] for t in trials], [t.params for t in trials])
     return {
-        name: p.model_copy(update={"when": guessed[name].when})
+        name: p.model_copy(update={"when": inferred[name].when})
         for name, p in found.items()
-        if name in guessed and guessed[name].role not in ("derived", "fixed")
+        if name in inferred and inferred[name].role not in ("derived", "fixed")
     }
 
 
-def _decisions(by_tuner: Mapping[str, Parameter]) -> Iterator[Decision]:
-    if by_tuner:
-        text = f"The tuner's tags declare the range of {listed(map(clean, by_tuner), 6)}."
+def _decisions(tuner_parameters: Mapping[str, Parameter]) -> Iterator[Decision]:
+    if tuner_parameters:
+        text = f"The tuner's tags declare the range of {listed(map(clean, tuner_parameters), 6)}."
         yield Decision(topic="parameters", text=text, overrule="--study FILE")

@@ -25,7 +25,7 @@ FULL = 0.9
 """Minimum length of a trial that never reached the target, as a share of the longest trial, to have had the time for it."""
 
 
-def with_target(study: Study) -> Study:
+def add_target(study: Study) -> Study:
     """Return the study with the target at which its training stopped, and a warning; unchanged if there is none."""
     reached = _stopped_at_target([t for t in study.trials if study.comparable[t.index]], study)
     if not reached:

@@ -31,7 +31,7 @@ def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
     if parents := len(experiment.runs) - len(indices):
         subject = "run holds others together and is" if parents == 1 else "runs hold others together and are"
         warnings.append(f"{parents:,} {subject} not counted as a trial.")
-    if evaluations := _evaluations(experiment, indices):
+    if evaluations := _find_evaluation_runs(experiment, indices):
         indices = [i for i in indices if i not in evaluations]
         subject = (
             "run holds one evaluation and no parameters, and is"
@@ -66,7 +66,7 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
     return not varied or bool(varied & set(parent.params))
 
 
-def _evaluations(experiment: Experiment, indices: Sequence[int]) -> set[int]:
+def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
     """Return the indices of runs that a tool created only to evaluate a trained model.
 
     Such runs have no parameters and one point per metric, while the other runs have parameters and longer curves. A trial that a

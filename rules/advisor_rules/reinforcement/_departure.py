@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ def _departure(study: Study, entry: Logged, far: float) -> Departure | None:
     beyond = np.flatnonzero(entry.curve.values > far)
     if len(reward) < MIN_POINTS or not len(beyond):
         return None
-    kl, late = level(entry.curve.values[entry.part(0.5, 1.0)]), level(reward[len(reward) // 2 :])
-    first = Level(float(reward[0]), _noise(reward), len(reward) - 3.0)
+    kl, late = mean_level(entry.curve.values[entry.part(0.5, 1.0)]), mean_level(reward[len(reward) // 2 :])
+    first = MeanLevel(float(reward[0]), _noise(reward), len(reward) - 3.0)
     step = int(entry.curve.steps[beyond[0]])
-    return Departure(entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_above_level(late)))
+    return Departure(entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_above_other(late)))
 
 
 def _noise(reward: FloatArray) -> float:

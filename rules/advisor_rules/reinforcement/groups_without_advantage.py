@@ -17,7 +17,7 @@ from advisor.model.message import Count, Name, Percent, Probability, limited, sa
 from advisor.model.parameter_kinds import batch_size
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _SIZES = ("num_generations", "group_size")
 _ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
@@ -28,8 +28,8 @@ _CONFIDENCE = 0.9
 @dataclass(frozen=True, slots=True)
 class _Shares:
     trial: Trial
-    start: Level
-    whole: Level
+    start: MeanLevel
+    whole: MeanLevel
 
     def p(self, limit: float) -> float:
         return max(self.start.p_above(limit), self.whole.p_above(limit))
@@ -91,7 +91,7 @@ class GroupsWithoutAdvantage(Rule):
 
     def _shares(self, entry: policy.Logged) -> _Shares:
         values = entry.curve.values
-        return _Shares(entry.trial, level(values[entry.part(0.0, self.start)]), level(values))
+        return _Shares(entry.trial, mean_level(values[entry.part(0.0, self.start)]), mean_level(values))
 
     def _rarely_right(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""
@@ -100,7 +100,7 @@ class GroupsWithoutAdvantage(Rule):
             return False
         every = np.concatenate([study.curve(t, "policy_reward").finite.values for t in study.trials])
         middle = (min(0.0, float(every.min())) + float(every.max())) / 2
-        return level(rewards).p_below(middle) <= self.false_alarms
+        return mean_level(rewards).p_below(middle) <= self.false_alarms
 
     def _finding(self, study: Study, wasted: Sequence[_Shares], judged: int) -> Finding:
         first = wasted[0]

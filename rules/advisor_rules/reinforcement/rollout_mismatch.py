@@ -15,7 +15,7 @@ from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Name, Number, Probability, limited, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _SYNC = "Check that the engine that samples gets the trainer's weights after each update: the difference grows."
 _SAME = "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
@@ -27,8 +27,8 @@ on seeds on which the limit was chosen."""
 @dataclass(frozen=True, slots=True)
 class _Mismatch:
     trial: Trial
-    start: Level
-    late: Level
+    start: MeanLevel
+    late: MeanLevel
     grew: bool
     """Whether the mismatch rose from the start beyond noise."""
 
@@ -91,8 +91,8 @@ class RolloutMismatch(Rule):
 
     def _mismatch(self, entry: policy.Logged) -> _Mismatch:
         values = entry.curve.values
-        start, late = (level(values[entry.part(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
-        return _Mismatch(entry.trial, start, late, late.p_above_level(start) <= self.false_alarms)
+        start, late = (mean_level(values[entry.part(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
+        return _Mismatch(entry.trial, start, late, late.p_above_other(start) <= self.false_alarms)
 
     def _finding(self, study: Study, apart: Sequence[_Mismatch], judged: int) -> Finding:
         first = apart[0]
@@ -131,7 +131,7 @@ class RolloutMismatch(Rule):
                     ("difference in the first tenth, nats", Number(start.mean)),
                     ("difference in the second half, nats", limited(Number(late.mean), Number(self.most))),
                     ("p-value of the excess", limited(Probability(late.p_above(self.most)), self.false_alarms)),
-                    ("p-value of the rise", limited(Probability(late.p_above_level(start)), self.false_alarms)),
+                    ("p-value of the rise", limited(Probability(late.p_above_other(start)), self.false_alarms)),
                 )
             ),
         )

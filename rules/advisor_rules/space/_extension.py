@@ -13,7 +13,7 @@ from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
 from advisor.stats.outliers import Side
-from advisor.stats.surface import compressed
+from advisor.stats.surface import compress_costs
 from advisor_rules.space import _regularisers
 
 MIN_POOR = 3
@@ -86,7 +86,7 @@ def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side
     if domain.scale != "log" or tried.successes < 2:
         return None
     places, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
-    costs = compressed(tried.costs[done])
+    costs = compress_costs(tried.costs[done])
     good = places[done][costs <= (costs.min() + costs.max()) / 2]
     poor = places[places < np.nanmin(good)]
     if len(poor) < MIN_POOR:

@@ -17,7 +17,7 @@ from advisor.computed.space.settings import Settings
 from advisor.model.space import Domain, FloatArray, as_number, counts_training, hard_limits
 from advisor.model.study import Study
 from advisor.stats import surface
-from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
+from advisor.stats.importance import choose_evenly_by_rank, coordinates, squared_distances
 
 SEED = 0
 MIN_VALUES = 5
@@ -80,7 +80,7 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
     lower is better. Both models use the other axes' relevances as fitted on the scale used.
     """
-    keep = evenly_by_rank(values, MAX_POINTS)
+    keep = choose_evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
     y = _shaped(values[keep][:, None])
     if n < MIN_POINTS or not y.any():

@@ -225,7 +225,7 @@ def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Questio
         costs = {s.params[comparison.name]: s.fresh for s in compared if comparison.name in s.params}
         if len(costs) == len(compared) and study.searched[comparison.name].role == "scientific":
             groups = [g for g, value in enumerate(comparison.values) if value in costs]
-            effect = group_effect.of_repeats([costs[comparison.values[g]] for g in groups])
+            effect = group_effect.compare_repeats([costs[comparison.values[g]] for g in groups])
             return _Question(comparison, tuple(groups), effect, asked=1)
     return None
 

@@ -78,7 +78,7 @@ class SpaceBoundaryInfeasible(Rule):
         best = int(np.nanargmin(tried.costs[~lacking]))
         positions = np.stack(list(tried.numeric.values()), axis=1)[~lacking]
         reported: set[str] = set()
-        for region in outliers.regions(
+        for region in outliers.find_failure_regions(
             positions, tried.failed[~lacking], purity=self.purity, best=best, near=near, sides=sides
         ):
             name = names[region.axis]
@@ -95,7 +95,7 @@ class SpaceBoundaryInfeasible(Rule):
         return math.log10(self.factor) / decades, 1 / decades
 
     def _finding(
-        self, study: Study, tried: settings.Settings, name: str, region: outliers.Region, is_rate: bool
+        self, study: Study, tried: settings.Settings, name: str, region: outliers.FailureRegion, is_rate: bool
     ) -> Finding:
         domain = study.spec.parameters[name]
         assert domain.low is not None
@@ -133,7 +133,13 @@ class SpaceBoundaryInfeasible(Rule):
         )
 
     def _evidence(
-        self, name: str, failures: Message, line: Line, best: Trial, tried: settings.Settings, region: outliers.Region
+        self,
+        name: str,
+        failures: Message,
+        line: Line,
+        best: Trial,
+        tried: settings.Settings,
+        region: outliers.FailureRegion,
     ) -> tuple[Evidence, ...]:
         return (
             AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
@@ -147,7 +153,7 @@ class SpaceBoundaryInfeasible(Rule):
         )
 
 
-def _failures(name: str, region: outliers.Region, edge: float) -> Message:
+def _failures(name: str, region: outliers.FailureRegion, edge: float) -> Message:
     bound = lower_bound(edge) if region.side == "high" else upper_bound(edge)
     return say(
         f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",

@@ -83,7 +83,7 @@ class SpaceInteraction(Rule):
             )
         varied = len(found.names) + len(found.tried.left_out)
         number = varied * (varied - 1) // 2
-        draws = interaction.draws_for(self.false_alarms / number)
+        draws = interaction.draws_needed(self.false_alarms / number)
         if draws is None:
             raise MissingData(
                 f"{varied} hyperparameters make {number:,} pairs, too many to tell an interaction from chance; "

@@ -148,7 +148,7 @@ class SpaceShrink(Rule):
         p: float,
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
-        low, high = widening.between(domain, kept_range)
+        low, high = widening.range_between(domain, kept_range)
         first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
@@ -248,7 +248,9 @@ def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
-    fitted = boundaries.responses(list(tried.numeric.values()), used_choices, boundaries.scores(tried.costs), edge=0.1)
+    fitted = boundaries.fit_responses(
+        list(tried.numeric.values()), used_choices, boundaries.rank_scores(tried.costs), edge=0.1
+    )
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 

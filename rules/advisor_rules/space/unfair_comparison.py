@@ -280,7 +280,7 @@ def _failures(comparison: _compared_values.Compared, failing: _fairness.FailingG
 
 def _widen(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:
     """Return the change that extends the range by the maximum step, because the turning point of the response is not visible."""
-    new = widening.widen(axis, domain, end.side, math.inf)
+    new = widening.widen_range(axis, domain, end.side, math.inf)
     if new is None:
         return ()
     return (SetRange(parameter=axis, low=new[0], high=new[1], scale=range_scale(axis, *new, domain.scale), why=why),)

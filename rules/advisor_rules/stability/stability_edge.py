@@ -31,7 +31,7 @@ class _Edge(NamedTuple):
 
     edge: float
     best: float
-    region: outliers.Region
+    region: outliers.FailureRegion
     turns: float
     """p-value: probability of such an improvement towards the edge if results turn before it."""
 
@@ -125,7 +125,7 @@ class StabilityEdge(Rule):
             )
         log_factors = np.log10([[self.factor, self.next]])
         best = int(np.nanargmin(costs))
-        for region in outliers.regions(
+        for region in outliers.find_failure_regions(
             logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
         ):
             if region.p > self.false_alarms:
