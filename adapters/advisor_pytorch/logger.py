@@ -15,7 +15,7 @@ import torch
 
 from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
@@ -434,7 +434,7 @@ class TuningLogger:
                 self._end_run(self._recorder, status, error, stopped_by)
             self._ranks.close()
         except Exception as problem:
-            self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
+            self.warn("close", f"the run could not be ended properly ({one_line_error(problem)})")
 
     def _end_run(
         self, recorder: Recorder, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None

@@ -128,7 +128,7 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
 
 def trainer_options(spec: StudySpec, names: Collection[str]) -> str:
     """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
-    lengths = [name for name in placeholders.to_pass(spec) if name != "seed"]
+    lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _option("evaluate_every")]
     logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
     return " ".join([*map(_option, names), *map(_option, lengths), *evaluations, *logging, _option("seed"), _OUTPUT])
@@ -136,6 +136,6 @@ def trainer_options(spec: StudySpec, names: Collection[str]) -> str:
 
 def _option(placeholder: str) -> str:
     """Return the option with Transformers' name for a placeholder: `--max-steps {max_train_steps}`."""
-    option = placeholders.option(placeholder)
+    option = placeholders.command_option(placeholder)
     name = _TRAINER_NAMES.get(placeholder)
     return option if name is None else f"--{name.replace('_', '-')} {{{placeholder}}}"

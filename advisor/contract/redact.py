@@ -165,7 +165,7 @@ def _query_items(address: str) -> list[tuple[str, str]]:
         return []
 
 
-def one_line(error: BaseException | str, limit: int = 300) -> str:
+def one_line_error(error: BaseException | str, limit: int = 300) -> str:
     """Return an error as one line of at most `limit` characters that starts with its class and contains no credentials."""
     return redact(" ".join(redact(_error_text(error)).split()))[:limit]
 
@@ -178,13 +178,13 @@ def _error_text(error: BaseException | str) -> str:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return only the operating system's reason for a network error, and the same as `one_line` for any other error."""
+    """Return only the operating system's reason for a network error, and the same as `one_line_error` for any other error."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
     if str(error).startswith("API request to ") and isinstance(innermost, OSError):
-        return one_line(innermost.strerror or str(innermost) or type(innermost).__name__).lower()
-    return one_line(error)
+        return one_line_error(innermost.strerror or str(innermost) or type(innermost).__name__).lower()
+    return one_line_error(error)
 
 
 _SECRET_NAME = re.compile(

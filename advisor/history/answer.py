@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from advisor.history.fairness import Excess, Limit
+from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import Decision
 from advisor.model.frozen import FrozenModel
-from advisor.model.words import count, listed, number, shorten, trimmed
+from advisor.model.words import count, listed, number, plain_number, shorten
 
 MAX_NAME = 80
 """Maximum characters of a name from the store in an answer."""
@@ -84,7 +84,7 @@ class Answer(FrozenModel):
     """Names of the tags that distinguish settings in addition to hyperparameters and commit."""
     recorded: bool = False
     """True if the answer was recorded in the store."""
-    budget: tuple[Excess, ...] = ()
+    budget: tuple[BudgetExcess, ...] = ()
     limits: tuple[Limit, ...] = ()
     changed: tuple[str, ...] = ()
     """Differences between the two settings, one phrase each."""
@@ -96,7 +96,7 @@ class Answer(FrozenModel):
         return {"keep": 0, "discard": 1, "not decided": 3}[self.decision]
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a shortened name for use in a sentence, in quotation marks if it has several words."""
     text = shorten(name)
     return f'"{text.replace(chr(34), chr(39))}"' if " " in text else text
@@ -109,7 +109,7 @@ def runs_in_words(addition: MoreRuns) -> str:
         if addition.seeds
         else ""
     )
-    return f"{count(addition.runs, 'more seed')} of {quoted(addition.setting)}{seeds}"
+    return f"{count(addition.runs, 'more seed')} of {quote_name(addition.setting)}{seeds}"
 
 
 def cost_in_words(additions: Sequence[MoreRuns]) -> str:
@@ -125,14 +125,14 @@ def limit_in_words(limit: Limit) -> str:
     """Return text about a violated limit, with the candidate's value."""
     bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
     value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
-    return f"the limit on {quoted(limit.metric)}: {bound}, and it {value}"
+    return f"the limit on {quote_name(limit.metric)}: {bound}, and it {value}"
 
 
-def excess_in_words(excess: Excess) -> str:
+def excess_in_words(excess: BudgetExcess) -> str:
     """Return text such as "800 steps against 400"."""
     return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     """Return a probability as text, never as 0 % or 100 %."""
-    return f"{trimmed(100 * min(max(share, 0.001), 0.999), 3)} %"
+    return f"{plain_number(100 * min(max(share, 0.001), 0.999), 3)} %"

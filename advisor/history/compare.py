@@ -114,12 +114,12 @@ def compare(
     becomes the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
     of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
-    _check(candidate, incumbent)
+    _require_comparable(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_representative(settings) for settings in tried]
+    best = [_choose_setting(settings) for settings in tried]
     if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
         raise AdvisorError(
             f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
@@ -158,7 +158,7 @@ def compare(
     )
 
 
-def _check(candidate: Side, incumbent: Side) -> None:
+def _require_comparable(candidate: Side, incumbent: Side) -> None:
     objectives = [side.study.spec.objective for side in (candidate, incumbent)]
     if objectives[0] != objectives[1]:
         one, other = (f"{o.metric} ({o.direction})" for o in objectives)
@@ -173,7 +173,7 @@ def _studies(candidate: Side, incumbent: Side) -> list[Study]:
     return [candidate.study] if candidate.study is incumbent.study else [candidate.study, incumbent.study]
 
 
-def _representative(tried: Sequence[repeats.Setting]) -> repeats.Setting:
+def _choose_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
     """Return the best repeated setting, because users repeat what they want to adopt; without repeats, the best setting."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)

@@ -17,7 +17,7 @@ MAX_POINTS = 200
 """Maximum number of trials of the next study to forecast; the computing time grows with the cube of this number."""
 
 
-def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
+def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
     """Return the probability that the trials of the next study alone fulfil the prediction; None if unknown.
 
     The study's seed determines which points are forecast. Large costs are compressed, so that a few bad trials do not hide the
@@ -36,13 +36,13 @@ def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float 
     new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
     chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
-    threshold = [] if expects.than is None else [expects.than if study.minimize else -expects.than]
+    threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
     values = surface.compress_costs(np.append(tried.costs[chosen], threshold))
     results = surface.results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
-    if not len(results) or expects.parameter not in names:
+    if not len(results) or expectation.parameter not in names:
         return None
-    positions = new_positions[names.index(expects.parameter)]
-    beyond = positions > 1 if expects.side == "high" else positions < 0
+    positions = new_positions[names.index(expectation.parameter)]
+    beyond = positions > 1 if expectation.side == "high" else positions < 0
     if not beyond.any():
         return None
     rivals = [results[:, ~beyond].min(1)] if not beyond.all() else []

@@ -27,26 +27,26 @@ from advisor.history.answer import (
     cost_in_words,
     excess_in_words,
     limit_in_words,
-    percent,
-    quoted,
+    percent_text,
+    quote_name,
     runs_in_words,
 )
 from advisor.history.compare import AGREEMENT
-from advisor.history.fairness import Excess, Limit
+from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import (
     Decision,
     Proposal,
     Record,
-    changes,
-    choose,
     default_incumbent,
-    key_with,
+    describe_differences,
+    find_setting,
+    loop_positions,
     noise_floor,
-    numbers,
     proposals,
     recorded_tags,
+    setting_key_with_tags,
 )
-from advisor.history.selection import filters, find_trials
+from advisor.history.selection import find_trials, parse_filters
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
@@ -91,7 +91,7 @@ class Question:
 
 
 @dataclass
-class _Case:
+class _QuestionData:
     """A question, and the data needed to answer it."""
 
     study: Study
@@ -103,11 +103,11 @@ class _Case:
     tags: tuple[str, ...]
     floor: NoiseFloor | None
     limits: tuple[Limit, ...]
-    budget: tuple[Excess, ...]
+    budget: tuple[BudgetExcess, ...]
     notes: list[str] = field(default_factory=list)
 
 
-def ask(study: Study, question: Question, experiment: str) -> Answer:
+def answer_for_study(study: Study, question: Question, experiment: str) -> Answer:
     """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
     ambiguous or invalid.
     """
@@ -117,10 +117,10 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
         return early_answer
     assert case.floor is not None
     worthwhile = _worthwhile_gain(question.worthwhile, case)
-    test = _test(case, case.floor, worthwhile)
+    test = _build_test(case, case.floor, worthwhile)
     lead = test.lead
     half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
-    question_number, _ = numbers(case.every, case.candidate)
+    question_number, _ = loop_positions(case.every, case.candidate)
     figures = {
         "gain": lead.gain,
         "interval": (lead.gain - half_interval, lead.gain + half_interval) if math.isfinite(half_interval) else None,
@@ -150,14 +150,14 @@ def record_of(answer: Answer) -> Record:
     )
 
 
-def _build_case(study: Study, question: Question, experiment: str) -> _Case:
-    named_tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+def _build_case(study: Study, question: Question, experiment: str) -> _QuestionData:
+    named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
     tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
-    key = key_with(tags)
+    key = setting_key_with_tags(tags)
     every = proposals(study, key)
-    candidate = choose(every, find_trials(study, question.candidate, experiment, key))
+    candidate = find_setting(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, incumbent_is = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
+        incumbent, incumbent_is = find_setting(every, find_trials(study, question.against, experiment, key)), "as asked"
     else:
         incumbent, incumbent_is = default_incumbent(every, candidate)
     if incumbent is candidate:
@@ -166,14 +166,14 @@ def _build_case(study: Study, question: Question, experiment: str) -> _Case:
             "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
         )
     limits = [
-        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=is_maximum)
+        fairness.parse_limit(study, candidate.results or candidate.trials, text, at_most=is_maximum)
         for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
         for text in texts
     ]
-    budget: list[Excess] = []
+    budget: list[BudgetExcess] = []
     if candidate.results and incumbent.results:
-        budget = fairness.excesses(study, candidate.results, incumbent.results)
-    return _Case(
+        budget = fairness.budget_excesses(study, candidate.results, incumbent.results)
+    return _QuestionData(
         study,
         question,
         every,
@@ -192,11 +192,13 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
-            notes.append(f"{quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
+            notes.append(
+                f"{quote_name(side.name)} ran with uncommitted changes, so its commit does not identify its code."
+            )
     return notes
 
 
-def _evaluation_note(case: _Case, gain: float) -> list[str]:
+def _evaluation_note(case: _QuestionData, gain: float) -> list[str]:
     """Return a note if the gain is within the error from the validation set's size, which more seeds do not reduce."""
     try:
         errors = [
@@ -213,17 +215,17 @@ def _evaluation_note(case: _Case, gain: float) -> list[str]:
     ]
 
 
-def _number_kept(case: _Case) -> int:
+def _number_kept(case: _QuestionData) -> int:
     return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
-def _worthwhile_gain(text: str | None, case: _Case) -> float:
+def _worthwhile_gain(text: str | None, case: _QuestionData) -> float:
     assert case.floor is not None
     if text is None:
         return WORTHWHILE * case.floor.sd
-    percent = text.strip().endswith("%")
+    percent_text = text.strip().endswith("%")
     try:
-        gain = float(text.strip().rstrip("%")) * (abs(case.incumbent.mean) / 100 if percent else 1)
+        gain = float(text.strip().rstrip("%")) * (abs(case.incumbent.mean) / 100 if percent_text else 1)
     except ValueError:
         gain = -1.0
     if not 0 < gain < math.inf:
@@ -237,12 +239,12 @@ def _worthwhile_gain(text: str | None, case: _Case) -> float:
     return gain
 
 
-def _test(case: _Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
+def _build_test(case: _QuestionData, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
-        levels = Levels.in_loop(*numbers(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
+        levels = Levels.in_loop(*loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
     # Fresh runs exclude the setting's first run, even if it has no result, because that run may have led to the setting's
     # selection.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
@@ -260,10 +262,10 @@ def _test(case: _Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialT
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _decide_without_test(case: _Case) -> Answer | None:
+def _decide_without_test(case: _QuestionData) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
-    name = quoted(candidate.name)
+    name = quote_name(candidate.name)
     if not candidate.results:
         if candidate.running:
             return _answer(case, "not decided", f"{name} is still running; ask again when it has ended.", ())
@@ -276,13 +278,15 @@ def _decide_without_test(case: _Case) -> Answer | None:
         )
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
-        return _answer(case, "not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
+        return _answer(
+            case, "not decided", f"It did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
+        )
     violated = [limit for limit in case.limits if not limit.met]
     if violated:
         return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
     if not incumbent.results:
         return _answer(
-            case, "not decided", f"No run of {quoted(incumbent.name)} has a result.", _runs_to_add(case, (0, 1))
+            case, "not decided", f"No run of {quote_name(incumbent.name)} has a result.", _runs_to_add(case, (0, 1))
         )
     if case.floor is None:
         has_repeats = any(len(p.costs) > 1 for p in case.every)
@@ -298,7 +302,7 @@ def _decide_without_test(case: _Case) -> Answer | None:
     return None
 
 
-def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
+def _decide(case: _QuestionData, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
     lead = test.lead
     worth, chance = number(test.worthwhile, 3), lead.chance_above(test.worthwhile)
     if test.decision == "keep" and case.budget:
@@ -308,13 +312,13 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
             f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
             (),
         )
-    if test.decision == "keep" and (lost := fairness.lost_runs(case.candidate, case.incumbent)):
+    if test.decision == "keep" and (lost := fairness.lost_runs_clause(case.candidate, case.incumbent)):
         text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
         return "discard", text, ()
     if test.decision == "keep":
         return "keep", f"It is better by {number(lead.gain, 3)}, which luck does not explain.", ()
     if test.decision == "discard":
-        return "discard", f"A gain of {worth} or more is improbable ({percent(chance)}).", ()
+        return "discard", f"A gain of {worth} or more is improbable ({percent_text(chance)}).", ()
     if test.next_run(case.question.max_seeds) == (0, 0):
         return "discard", f"After {case.question.max_seeds} runs of each setting a gain is still not shown.", ()
     plan = _next_runs(test, case.question.max_seeds)
@@ -344,7 +348,7 @@ def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
 
 
 def _answer(
-    case: _Case, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
+    case: _QuestionData, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
 ) -> Answer:
     objective, record = case.study.spec.objective, case.candidate.record
     data = {
@@ -363,15 +367,15 @@ def _answer(
         "kept_at": case.candidate.kept_at,
         "kept_against": record.kept_against if record is not None else "",
         "tags": case.tags,
-        "changed": changes(case.candidate, case.incumbent),
+        "changed": describe_differences(case.candidate, case.incumbent),
         "notes": tuple(case.notes),
         **figures,
     }
     return Answer.model_validate(data)
 
 
-def _action(case: _Case, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
-    own, other = quoted(case.candidate.name), quoted(case.incumbent.name)
+def _action(case: _QuestionData, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
+    own, other = quote_name(case.candidate.name), quote_name(case.incumbent.name)
     if decision == "keep":
         return f"Keep {own} in place of {other}. {reason}"
     if decision == "discard":
@@ -382,7 +386,7 @@ def _action(case: _Case, decision: Decision, reason: str, further_runs: Sequence
     return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
 
 
-def _runs_to_add(case: _Case, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
+def _runs_to_add(case: _QuestionData, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
     additions = []
     seeds_logged = any(t.seed is not None for t in case.study.trials)
     for n, side in zip(runs, (case.candidate, case.incumbent), strict=True):
@@ -391,7 +395,7 @@ def _runs_to_add(case: _Case, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
         used = {t.seed for t in side.trials}
         free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
         measured_runs = side.results or case.incumbent.results
-        steps, seconds = (fairness.amount(case.study, measured_runs, kind) for kind in ("steps", "seconds"))
+        steps, seconds = (fairness.median_budget(case.study, measured_runs, kind) for kind in ("steps", "seconds"))
         additions.append(
             MoreRuns(
                 setting=shorten(side.name, MAX_NAME),

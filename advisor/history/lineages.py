@@ -71,13 +71,13 @@ def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[li
     notes: list[str] = []
     for place in group:
         try:
-            studies.append(_read(place, reader, objective))
+            studies.append(_read_study(place, reader, objective))
         except AdvisorError as error:
             notes.append(f"{place.study} is left out: {error}.")
     return studies, notes
 
 
-def _read(place: StudyInExperiment, reader: Reader, objective: Objective | None) -> Study:
+def _read_study(place: StudyInExperiment, reader: Reader, objective: Objective | None) -> Study:
     if objective is None:
         return read_study(place.experiment, tracking_uri=reader.tracking_uri)
     return reader.study(place, objective)

@@ -85,7 +85,7 @@ class Proposal:
         return sum(t.status == "running" for t in self.trials)
 
 
-def key_with(tags: Collection[str] = ()) -> repeats.KeyOf:
+def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.KeyOf:
     """Return a function that returns the key of a trial's setting: hyperparameters, commit and the values of these tags."""
 
     def key(trial: Trial) -> SettingKey:
@@ -118,14 +118,14 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
-        not_replaced = _not_replaced(failed_trials, results), _not_replaced(short, results)
+        not_replaced = _latest_per_seed(failed_trials, results), _latest_per_seed(short, results)
         settings.append(
             Proposal(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
         )
     return settings
 
 
-def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
+def _latest_per_seed(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return the trials for which no later trial with the same seed has a result."""
     last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
     return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
@@ -193,7 +193,7 @@ def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
     return NoiseFloor(*noise)
 
 
-def choose(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
+def find_setting(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
     """Return the setting of these trials. Among several settings, prefer repeated settings and then better results."""
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
@@ -222,7 +222,7 @@ def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tupl
     return others[0], "the first setting"
 
 
-def numbers(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
+def loop_positions(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
     """Return the candidate's number among all settings, and among the repeated ones in the order of their second runs; both from 1.
 
     The test requires a different number for each setting, because the weights of all numbers sum to 1.
@@ -233,7 +233,7 @@ def numbers(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int
     return place + 1, repeat
 
 
-def changes(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
+def describe_differences(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
     """Return the differences between the two settings, one phrase each."""
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]

@@ -168,7 +168,7 @@ class RepeatTrial(FrozenModel):
         """Return the spec of a study that repeats these settings; all hyperparameters with a common value are fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
-        differing = [n for n in names if not all(_is_same(s.get(n), tried[0].get(n)) for s in tried)]
+        differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
         parameters = {
             n: _compared_parameter(
                 spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why
@@ -189,7 +189,7 @@ class RepeatTrial(FrozenModel):
         )
 
 
-def _is_same(one: Value | None, other: Value | None) -> bool:
+def _are_equal_values(one: Value | None, other: Value | None) -> bool:
     """Return True if two values of a hyperparameter are equal; numbers may differ by rounding to text or 32-bit floats."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)

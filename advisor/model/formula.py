@@ -58,7 +58,7 @@ def parse(text: str) -> Formula:
         raise ValueError(f"a formula has at most {_MAX_LENGTH} characters")
     braced: dict[str, str] = {}
     plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
-    plain = _WORD.sub(lambda match: _protected(match[0], braced), plain)
+    plain = _WORD.sub(lambda match: _placeholder_for(match[0], braced), plain)
     try:
         tree = _NameReplacer({new: old for old, new in braced.items()}).visit(
             ast.parse(plain.strip(), mode="eval").body
@@ -71,7 +71,7 @@ def parse(text: str) -> Formula:
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
 
 
-def _protected(word: str, braced: dict[str, str]) -> str:
+def _placeholder_for(word: str, braced: dict[str, str]) -> str:
     """Return a placeholder for a name that Python would normalise, such as `µ`; return other words unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word

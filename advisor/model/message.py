@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from advisor.model.space import Value as ParameterValue
-from advisor.model.words import clean, count, number, sentence, setting, trimmed
+from advisor.model.words import clean, count, number, plain_number, sentence, setting
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Number:
     unit: str = ""
 
     def __str__(self) -> str:
-        text = trimmed(self.value, self.digits)
+        text = plain_number(self.value, self.digits)
         return f"{text} {self.unit}" if self.unit else text
 
 
@@ -94,7 +94,7 @@ class Probability:
     value: float
 
     def __str__(self) -> str:
-        return "< 0.001" if self.value < 0.001 else trimmed(self.value, 2)
+        return "< 0.001" if self.value < 0.001 else plain_number(self.value, 2)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ trials.
 
 
 @dataclass(frozen=True)
-class Rung:
+class TunableHyperparameter:
     """A hyperparameter of an optimizer that a study tunes if it has at least `min_trials` trials."""
 
     name: str
@@ -32,22 +32,22 @@ class Rung:
     scale: Scale = "log"
 
 
-_RATE = Rung("learning_rate", 0, 1e-3, 1e-5, 0.03)
+_RATE = TunableHyperparameter("learning_rate", 0, 1e-3, 1e-5, 0.03)
 _ADAM = (
     _RATE,
-    Rung("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
-    Rung("epsilon", 25, 1e-8, 1e-10, 1e-3),
-    Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
+    TunableHyperparameter("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
+    TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3),
+    TunableHyperparameter("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
-_MOMENTUM = Rung("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
-_SGD = (Rung("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
-LADDERS: Mapping[str, tuple[Rung, ...]] = {
+_MOMENTUM = TunableHyperparameter("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
+_SGD = (TunableHyperparameter("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
+LADDERS: Mapping[str, tuple[TunableHyperparameter, ...]] = {
     "adam": _ADAM,
     "adamw": _ADAM,
     "nadam": _ADAM,
     "sgd": _SGD,
     "nesterov": _SGD,
-    "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
+    "rmsprop": (_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
 """Hyperparameters of each optimizer that can be tuned. The ranges are deliberately wide, but contain no unusual learning rates
 (`usual_rates`); later reports move or narrow them."""
@@ -77,7 +77,7 @@ def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str
     return next(chosen, facts.get("optimizer", ""))
 
 
-def denotes(rung: str, name: str, optimizer: str = "") -> bool:
+def names_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
     """Return True if a name, such as lr, adam_beta1 or eps, denotes the hyperparameter `rung` of the optimizer."""
     short = "".join(words_of(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _ALIASES.get(rung))

@@ -21,7 +21,7 @@ def values(spec: StudySpec) -> dict[str, str]:
     return {name: str(value) for name, value in all_fields.items() if value is not None}
 
 
-def to_pass(spec: StudySpec) -> tuple[str, ...]:
+def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
     """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
 
     `max_train_steps` is not needed if a hyperparameter sets the number of steps; `schedule` is not needed if one sets the
@@ -43,6 +43,6 @@ def to_pass(spec: StudySpec) -> tuple[str, ...]:
     return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in named)
 
 
-def option(name: str) -> str:
+def command_option(name: str) -> str:
     """Return the usual command-line option with a placeholder: `--max-train-steps {max_train_steps}`."""
     return f"--{name.removeprefix(SCHEDULE + '.').replace('_', '-')} {{{name}}}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.words import share, short
+from advisor.model.words import share, short_text
 
 if TYPE_CHECKING:
     from advisor.model.spec import Objective
@@ -87,7 +87,7 @@ class Prediction(_Finite):
     """Probability that the prediction comes true; None if unknown."""
 
 
-def significant(value: float, digits: int = 4) -> float:
+def round_significant(value: float, digits: int = 4) -> float:
     """Round the value to a few significant digits, because predictions are not more precise."""
     return float(f"{value:.{digits}g}")
 
@@ -103,9 +103,12 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     return f"{_phrase(prediction, objective)}{likely}{saves}"
 
 
-def _only_saves(expects: Expected) -> bool:
+def _only_saves(expectation: Expected) -> bool:
     """Return True if the predicted value is no better than the value before, apart from rounding."""
-    return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
+    return isinstance(expectation, BestReaches) and expectation.expected in (
+        expectation.than,
+        round_significant(expectation.than, 3),
+    )
 
 
 def _phrase(prediction: Prediction, objective: Objective) -> str:
@@ -113,16 +116,20 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
     bound = "at most" if objective.direction == "minimize" else "at least"
     match expects:
         case BestBeyond():
-            than = "" if expects.than is None else f", with {metric} better than {short(expects.than)}"
+            than = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}"
             above = "above" if expects.side == "high" else "below"
-            return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
+            return f"the best trial has {expects.parameter} {above} {short_text(expects.end)}{than}"
         case BestReaches():
             likely = (
-                "" if expects.expected is None or _only_saves(expects) else f", most likely {short(expects.expected)}"
+                ""
+                if expects.expected is None or _only_saves(expects)
+                else f", most likely {short_text(expects.expected)}"
             )
-            return f"the best {metric} is {bound} {short(expects.value)}{likely} (it was {short(expects.than)})"
+            return (
+                f"the best {metric} is {bound} {short_text(expects.value)}{likely} (it was {short_text(expects.than)})"
+            )
         case ShareOfTrials():
-            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"
+            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
             return f"{side} {share(part or 0.0)} of the trials {what} (it was {share(expects.was)})"
     return f"{prediction.rule} does not find this again"
@@ -136,5 +143,5 @@ __all__ = [
     "Settled",
     "ShareOfTrials",
     "describe_prediction",
-    "significant",
+    "round_significant",
 ]

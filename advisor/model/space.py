@@ -36,10 +36,10 @@ Scale = Literal["linear", "log", "reverse-log"]
 
 def setting_key(params: Mapping[str, Value]) -> SettingKey:
     """Return the key of a setting. Numbers are rounded to seven digits, because text and 32-bit floats change the later digits."""
-    return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
+    return tuple(sorted((name, _rounded_value(value)) for name, value in params.items()))
 
 
-def _rounded(value: Value) -> str:
+def _rounded_value(value: Value) -> str:
     return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -205,11 +205,13 @@ class Domain(BaseModel):
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
         known_values = {(type(v), v): v for v in values}  # the keys include the type, because True equals 1
         options = self.options
-        allowed = {key: v in options or any(same(v, option) for option in options) for key, v in known_values.items()}
+        allowed = {
+            key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()
+        }
         return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 
-def same(value: Value, other: Value) -> bool:
+def equal_values(value: Value, other: Value) -> bool:
     """Return True if two values are equal apart from rounding or, if one of them is a word, from letter case."""
     if isinstance(value, str) or isinstance(
         other, str
@@ -230,7 +232,7 @@ def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
     return np.where(np.isfinite(logs), logs, np.nan)
 
 
-def rounded(value: float, digits: int = 3) -> float:
+def round_significant(value: float, digits: int = 3) -> float:
     """Round `value` to this many significant digits. Just below 1, round 1 - value instead, so that 0.9995 does not become 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
@@ -243,21 +245,21 @@ MAX_DIGITS = 6
 """Maximum number of significant digits of a rounded end."""
 
 
-def outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
+def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
     """Round the end of a range outwards to two significant digits, or to more if two change the end by over 1 % of its value or of
     `width`.
     """
     value = float(f"{value:.12g}")  # this removes rounding errors of earlier computations
-    if not value or rounded(value) == value:
+    if not value or round_significant(value) == value:
         return value
     if 0.99 < value < 1:
-        return round(1 - outwards(1 - value, "high" if side == "low" else "low", width), 15)
+        return round(1 - round_outwards(1 - value, "high" if side == "low" else "low", width), 15)
     most = MAX_ROUNDING * min(abs(value), width)
-    ends = (_outwards(value, side, digits) for digits in range(2, MAX_DIGITS))
-    return next((end for end in ends if abs(end - value) <= most), _outwards(value, side, MAX_DIGITS))
+    ends = (_round_outwards(value, side, digits) for digits in range(2, MAX_DIGITS))
+    return next((end for end in ends if abs(end - value) <= most), _round_outwards(value, side, MAX_DIGITS))
 
 
-def _outwards(value: float, side: str, digits: int) -> float:
+def _round_outwards(value: float, side: str, digits: int) -> float:
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     return float(f"{(math.floor if side == 'low' else math.ceil)(value / unit) * unit:.{digits}g}")
 

@@ -46,7 +46,7 @@ class Objective(BaseModel):
         return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
-class MisplacedError(ValueError):
+class SpecEntryError(ValueError):
     """A validation error in a study file, with the keys that lead to the wrong entry; these keys serve to find the line number."""
 
     def __init__(self, message: str, *keys: str) -> None:
@@ -239,40 +239,40 @@ class StudySpec(BaseModel):
         formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
             if name in _dependencies(name, conditions):
-                raise MisplacedError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
+                raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
             if name in _dependencies(name, formulas):
-                raise MisplacedError(f"the formula of {name!r} is circular", "parameters", name, "formula")
+                raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
         for i, region in enumerate(self.forbidden):
             for name in region.where:
                 if name not in self.parameters:
-                    raise MisplacedError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
+                    raise SpecEntryError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
         for i, setting in enumerate(self.settings):
             for name in setting:
                 if name not in self.parameters:
-                    raise MisplacedError(f"{name!r} is not in the study", "settings", str(i), name)
+                    raise SpecEntryError(f"{name!r} is not in the study", "settings", str(i), name)
         return self
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:
         for parent, required in (parameter.when or {}).items():
             keys = ("parameters", name, "when", parent)
             if parent not in self.parameters:
-                raise MisplacedError(f"parameter {name!r} depends on {parent!r}, which is not in the study", *keys)
+                raise SpecEntryError(f"parameter {name!r} depends on {parent!r}, which is not in the study", *keys)
             if self.parameters[parent].role == "derived":
-                raise MisplacedError(f"parameter {name!r} cannot depend on {parent!r}, which is derived", *keys)
+                raise SpecEntryError(f"parameter {name!r} cannot depend on {parent!r}, which is derived", *keys)
             options = self.parameters[parent].options
             if options and required not in options:
-                raise MisplacedError(
+                raise SpecEntryError(
                     f"parameter {name!r} requires {parent} = {required!r}, which is not one of its choices", *keys
                 )
 
     def _check_names(self, name: str, key: str, text: str | None) -> None:
         for other in sorted(_names(text)):
             if other not in self.parameters:
-                raise MisplacedError(
+                raise SpecEntryError(
                     f"{text!r} refers to {other!r}, which is not in the study", "parameters", name, key
                 )
             if other == name:
-                raise MisplacedError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
+                raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
         """Return the trial {parameter: value} with all parameters added that can be computed from it.

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from advisor.model.errors import AdvisorError
 from advisor.model.prediction import describe_prediction
-from advisor.model.spec import SAME, MisplacedError, Parameter, Region, StudySpec
-from advisor.model.words import capital, clean, short
+from advisor.model.spec import SAME, Parameter, Region, SpecEntryError, StudySpec
+from advisor.model.words import capitalise, clean, short_text
 
 _MAX_BYTES = 2_000_000
 """Maximum size of a study file in bytes."""
@@ -103,7 +103,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
     except ValidationError as error:
         first = error.errors()[0]
         misplaced = first.get("ctx", {}).get("error")
-        keys = misplaced.keys if isinstance(misplaced, MisplacedError) else ()
+        keys = misplaced.keys if isinstance(misplaced, SpecEntryError) else ()
         location = (*(str(part) for part in first["loc"]), *keys)
         line = _line_of_node(node, location)
         key = " ".join(".".join(location).split()) or "study file"
@@ -187,7 +187,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
     """
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
-    origin = clean(short(parent.study))
+    origin = clean(short_text(parent.study))
     head = (
         f"# Written by advisor to follow {origin}. A comment says where a parameter differs from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
@@ -228,7 +228,7 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
         yield "  # What this study is expected to show. `advisor analyze` says whether it did."
         for prediction in spec.predictions:
             text = describe_prediction(prediction, spec.objective)
-            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capital(text)}."), _WIDTH))
+            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capitalise(text)}."), _WIDTH))
             entries = prediction.model_dump(mode="json", exclude_none=True)
             yield f"  - {_entry('rule', entries.pop('rule'))}"
             yield from (f"    {_entry(key, value, flow=True)}" for key, value in entries.items())
@@ -255,7 +255,7 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     if spec.settings:
         yield "settings:"
         for setting in spec.settings:
-            yield f"  - {_flow(dict(setting))}"
+            yield f"  - {_one_line_yaml(dict(setting))}"
 
 
 def _is_constant(parameter: Parameter) -> bool:
@@ -314,17 +314,17 @@ def describe(parameter: Parameter, verb: str = "searched") -> str:
     verb: first word if the study varied the parameter.
     """
     if parameter.role == "fixed":
-        return f"fixed it at {short(parameter.value)}"
+        return f"fixed it at {short_text(parameter.value)}"
     if parameter.formula is not None:
-        return f"computed it as {short(parameter.formula)}"
+        return f"computed it as {short_text(parameter.formula)}"
     if parameter.numeric:
-        return f"{verb} {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
-    return f"{verb} " + ", ".join(short(option) for option in parameter.options)
+        return f"{verb} {short_text(parameter.low)} to {short_text(parameter.high)} ({parameter.scale})"
+    return f"{verb} " + ", ".join(short_text(option) for option in parameter.options)
 
 
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
-        return f"{key}: {_flow(value)}"
+        return f"{key}: {_one_line_yaml(value)}"
     return f"{key}: {_scalar(value)}"
 
 
@@ -339,7 +339,7 @@ def _wrapped(value: Any, indent: str) -> Iterator[str]:
     yield from (indent + line for line in body.splitlines())
 
 
-def _flow(value: Any) -> str:
+def _one_line_yaml(value: Any) -> str:
     body: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
     return body.rstrip()
 

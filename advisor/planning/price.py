@@ -9,11 +9,11 @@ import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.computed.decision import repeats
-from advisor.computed.pipeline.ranks import world_size
-from advisor.model.prediction import significant
+from advisor.computed.pipeline.ranks import number_of_ranks
+from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import clean, count, trimmed
+from advisor.model.words import clean, count, plain_number
 from advisor.planning import gain
 from advisor.stats import power
 
@@ -56,7 +56,7 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) if each else math.nan
-    gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
+    gpus = max((number_of_ranks(t) for t in ended if timing.on_gpu(t)), default=0)
     return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
 
 
@@ -101,13 +101,13 @@ def power_so_far(study: Study, trials: int, searched: int) -> str:
 
 def _size(study: Study, effect: float) -> str:
     """Return an effect, in standard deviations between seeds, as a difference of the objective if that deviation is known."""
-    times = f"{significant(effect, 2):g} times the standard deviation between seeds"
+    times = f"{round_significant(effect, 2):g} times the standard deviation between seeds"
     seeds = repeats.trial_variance(repeats.settings(study))
     if seeds is None:
         return f"{times}, which is not measured yet,"
     if not seeds[0] > 0:
         return times
-    return f"{trimmed(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
+    return f"{plain_number(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
 
 
 def _seconds_per_step(study: Study, index: int) -> float:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from advisor.model.space import Domain, as_number, hard_limits, is_learning_rate, rounded, to_scale
+from advisor.model.space import Domain, as_number, hard_limits, is_learning_rate, round_significant, to_scale
 from advisor.stats.outliers import Side
 
 MIN_FACTOR = 3.0
@@ -94,5 +94,5 @@ def round_end(value: float, domain: Domain) -> float:
     """Round the end of a range to two significant digits, or three if two would move it too far; to an integer in an int domain."""
     if domain.type == "int":
         return float(round(value))
-    exact_position, rounded_position = domain.to_unit([value, rounded(value, 2)])
-    return rounded(value, 2 if abs(exact_position - rounded_position) <= MAX_ROUNDING else 3)
+    exact_position, rounded_position = domain.to_unit([value, round_significant(value, 2)])
+    return round_significant(value, 2 if abs(exact_position - rounded_position) <= MAX_ROUNDING else 3)

@@ -37,9 +37,9 @@ def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool
                 temporary.unlink(missing_ok=True)
 
 
-def _write_temporary(path: Path, text: str, staged: dict[Path, Path], *, durable: bool) -> None:
+def _write_temporary(path: Path, text: str, temporary_files: dict[Path, Path], *, durable: bool) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED_SUFFIX)
-    staged[path] = Path(temporary)
+    temporary_files[path] = Path(temporary)
     with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()

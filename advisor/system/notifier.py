@@ -90,10 +90,10 @@ class Notifier:
     def _send_in_background(self) -> None:
         while not self._closing.wait(0.1):
             if notices := self._take_due_notices():
-                self._run(notices)
+                self._run_loop(notices)
                 self._closing.wait(self._interval_s)
         if notices := self._take_due_notices():
-            self._run(notices)
+            self._run_loop(notices)
 
     def _take_due_notices(self) -> list[Notice]:
         notices = []
@@ -101,7 +101,7 @@ class Notifier:
             notices.append(self._waiting.get())
         return notices
 
-    def _run(self, notices: Sequence[Notice]) -> None:
+    def _run_loop(self, notices: Sequence[Notice]) -> None:
         try:
             status = self._run_command(json.dumps(as_message(notices)) + "\n")
             failure = f"exit status {status}" if status else ""

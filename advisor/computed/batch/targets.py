@@ -39,7 +39,7 @@ _UNIT_BY_WORD: dict[str, Unit] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BatchSizeGroup:
     """The trials of one batch size and the epochs or examples that they needed to reach the target."""
 
     size: float
@@ -53,10 +53,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
+class BatchSizeComparison:
     """A comparison of batch sizes by the amount of training until each reaches the same target."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[BatchSizeGroup, ...]
     """One group per batch size, smallest batch size first."""
     unit: Literal["epochs", "examples"]
     target: float
@@ -72,7 +72,7 @@ class _Setting:
 
 
 @computed
-def race(study: Study, share: float) -> Race:
+def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     """Compare the batch sizes by the amount of training until all reach one target. Raises MissingData if there is no such target.
 
     The target is reached at the share `share` of the gain of the batch size with the smallest gain. The share is below 1,
@@ -92,7 +92,7 @@ def race(study: Study, share: float) -> Race:
         )
     unit = counts_to_target(study.spec.objective.metric)
     if unit is not None:
-        return _race_of_counts(study, settings, unit)
+        return _compare_counts(study, settings, unit)
     settings = _tuned_settings(settings)
     if len({s.size for s in settings}) < 2:
         raise MissingData(
@@ -100,7 +100,7 @@ def race(study: Study, share: float) -> Race:
             "batch sizes compare only with a learning rate tuned for each",
             needs="design",
         )
-    axis = axis_of(study)
+    axis = axis_unit(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target(settings, curves, share)
     settings = [
@@ -119,7 +119,7 @@ def race(study: Study, share: float) -> Race:
         first_hits = [[_first_below(curves[t.index], target) for t in s.trials] for s in group]
         trials = tuple(t for s in group for t in s.trials)
         groups.append(_group(size, trials, first_hits, _units_per_step(axis, size), statistic))
-    return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
+    return BatchSizeComparison(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
 
 def _group(
@@ -128,12 +128,12 @@ def _group(
     first_hits: Sequence[Sequence[tuple[float, float]]],
     per_step: float,
     statistic: Statistic,
-) -> Group:
+) -> BatchSizeGroup:
     """first_hits: for each setting, the step and the seconds at which each trial first reaches the target."""
     needed = [[steps * per_step for steps, _ in hits] for hits in first_hits]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
     seconds = [s for hits in first_hits for _, s in hits if math.isfinite(s)]
-    return Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
+    return BatchSizeGroup(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 
 def counts_to_target(metric: str) -> Unit | None:
@@ -142,7 +142,7 @@ def counts_to_target(metric: str) -> Unit | None:
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
 
-def axis_of(study: Study) -> Unit:
+def axis_unit(study: Study) -> Unit:
     """Return the unit of the x-axis of the study's curves: optimizer steps, unless logged facts or the curves show another unit."""
     if study.unit == "epoch":
         return "epochs"
@@ -166,7 +166,7 @@ def axis_of(study: Study) -> Unit:
 def steps_are_epochs(study: Study) -> bool:
     """Return True if the steps of the curves are epochs: there are few steps, and the objective was logged at each of them."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
-    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
+    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_unit(study) == "epochs"
 
 
 def _units_per_step(axis: Unit, size: float) -> float:
@@ -201,7 +201,7 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
     return len(rates) == 1 and (bool(names) or (None not in logged_rates and len(logged_rates) == 1))
 
 
-def _race_of_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
+def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> BatchSizeComparison:
     """Return the race if the objective itself counts the training until a target; each objective value is one repeat."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
@@ -211,8 +211,8 @@ def _race_of_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> R
             np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group
         ]
         needed = needed_by_setting[0] if statistic == "median" else np.array([_median(e) for e in needed_by_setting])
-        groups.append(Group(size, tuple(t for s in group for t in s.trials), needed, math.nan))
-    return Race(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
+        groups.append(BatchSizeGroup(size, tuple(t for s in group for t in s.trials), needed, math.nan))
+    return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
 
 
 def _settings_to_compare(

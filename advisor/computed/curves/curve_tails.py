@@ -45,7 +45,7 @@ rate is nearly constant for a fifth of the steps in a cosine schedule, for a ten
 warmup-stable-decay schedule. Our choice.
 """
 MAX_SETTLED = 0.05
-"""Maximum share of the steps until curves settle on a common plateau (see `on_one_plateau`). Our choice."""
+"""Maximum share of the steps until curves settle on a common plateau (see `are_on_one_plateau`). Our choice."""
 NOISE_BOUND = 2 * math.sqrt(2)
 """95 % bound of the difference between two equally good results, in standard deviations of one result."""
 
@@ -56,7 +56,7 @@ _COMPARE_AT_HALF = "train the two best settings with the same schedule at half t
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CurveEnding:
     """The last part of one trial's curves: the objective as a cost and, if logged, the cost on training data."""
 
     trial: Trial
@@ -117,7 +117,7 @@ def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Sche
 
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
-) -> list[Ending]:
+) -> list[CurveEnding]:
     """Return the curve ends of the `best` good trials that ran to their planned end, best first.
 
     Raises MissingData if no good trial did, or if the learning rates decay, because a decay hides the effect of more steps.
@@ -133,7 +133,7 @@ def best_endings(
             needs="evaluations",
             at_least=trend.MIN_POINTS,
         )
-    constant_rate_trials = [t for t in complete[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
+    constant_rate_trials = [t for t in complete[:best] if not 0 <= _constant_rate_share(study, t) < MIN_STRETCH]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
@@ -141,7 +141,7 @@ def best_endings(
             needs="design",
         )
     endings = [e for t in constant_rate_trials if (e := _ending(study, t, tolerance, margin, tail)) is not None]
-    if 2 * sum(e.assumed and _may_decay(study, e) for e in endings) > len(endings) > 1:
+    if 2 * sum(e.assumed and _rate_may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
             "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
             "their curves do not show if more or fewer steps would be better; log the learning rate, or "
@@ -169,10 +169,10 @@ class Forecast:
     """Bounds of the 90 % interval; `low` is the smaller value, even if smaller is better."""
 
 
-def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float = 0.9) -> Forecast:
+def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
     """Return the forecast for a trial. extension: gain of the longer training as a share of the gain from doubling the training."""
     full_curve = study.cost_curve(ending.trial).finite
-    curve, best = _until(full_curve, ending.until), float(full_curve.values.min())
+    curve, best = _part_until(full_curve, ending.until), float(full_curve.values.min())
     floor = cost_floor(study, full_curve.values)
     costs = [
         max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * extension), floor)
@@ -186,7 +186,7 @@ def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float 
     return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
 
 
-def lead(study: Study) -> float:
+def lead_of_best(study: Study) -> float:
     """Return the difference between the best and the second-best result, in the objective's unit; NaN for fewer than
     two results.
     """
@@ -196,21 +196,21 @@ def lead(study: Study) -> float:
     )
 
 
-def late_bound(study: Study, endings: Sequence[Ending]) -> float:
+def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the maximum gain of the steps after the settling step (95 % bound), in the objective's unit."""
-    return max(0.0, *(_in_units(study, e, e.plateau.rest) for e in endings))
+    return max(0.0, *(_in_objective_units(study, e, e.plateau.rest) for e in endings))
 
 
-def noise_bound(study: Study, endings: Sequence[Ending]) -> float:
+def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the 95 % bound of the difference between two equally good trials, in the objective's unit.
 
     The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
-    scatter = max(_in_units(study, e, e.end.scatter) for e in endings)
-    return NOISE_BOUND * max(noise.of_seeds(study)[0], noise.of_steps(study), scatter)
+    scatter = max(_in_objective_units(study, e, e.end.scatter) for e in endings)
+    return NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
 
 
-def on_one_plateau(study: Study, endings: Sequence[Ending]) -> bool:
+def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
     """Return True if different settings reach the same value nearly at once, so that they may be stuck on a plateau.
 
     The results differ by less than their noise, or by less than the maximum gain of the flat part.
@@ -219,12 +219,12 @@ def on_one_plateau(study: Study, endings: Sequence[Ending]) -> bool:
     if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED for e in endings):
         return False
     spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
-    return spread <= max(noise_bound(study, endings), late_bound(study, endings))
+    return spread <= max(noise_bound(study, endings), late_gain_bound(study, endings))
 
 
-def _in_units(study: Study, ending: Ending, share: float) -> float:
+def _in_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
     """Convert a further gain from the best cost, given as a share of the run's gain, to the objective's unit."""
-    curve = _until(study.cost_curve(ending.trial).finite, ending.until)
+    curve = _part_until(study.cost_curve(ending.trial).finite, ending.until)
     return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
 
 
@@ -240,7 +240,7 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
     return -100.0 if share_words and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
-def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
+def still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
     """Return the curve ends that still improve; an empty list unless most of them do."""
     improving_endings = [e for e in judged if e.end.improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
@@ -254,9 +254,9 @@ def needs_longer_training(study: Study, alpha: float) -> bool:
         return False
 
 
-def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
+def typical_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
     """Return the median of the trials' planned steps."""
-    return max(round(float(np.median([length(study, e.trial, e.steps) for e in endings]))), 1)
+    return max(round(float(np.median([planned_length(study, e.trial, e.steps) for e in endings]))), 1)
 
 
 def round_up(steps: float) -> int:
@@ -272,7 +272,7 @@ def set_length(study: Study, steps: int, why: str) -> Change:
     return SetField(field="max_train_steps", value=steps, why=why)
 
 
-def length(study: Study, trial: Trial, last: int) -> int:
+def planned_length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned_steps = study.planned_steps(trial)
     # If steps count from 0, a training of 200 steps ends at 199.
@@ -285,7 +285,7 @@ def length(study: Study, trial: Trial, last: int) -> int:
     return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
 
-def _may_decay(study: Study, ending: Ending) -> bool:
+def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
     """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
 
     If the curve's end is flat, a constant rate need only explain the curves. If the end still falls, the curves must also slow
@@ -301,20 +301,20 @@ def _may_decay(study: Study, ending: Ending) -> bool:
 @computed
 def _pooled_fall(study: Study) -> slowing.FallRates | None:
     """Return the mean rate of fall of the objective and the training cost over all complete trials whose schedule is unknown."""
-    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_steady_share(study, t))]
+    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_constant_rate_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
     return slowing.pooled_fall_rates([(c.steps, c.values) for c in curves])
 
 
-def steady_end(study: Study, trial: Trial) -> trend.End | None:
+def constant_rate_end(study: Study, trial: Trial) -> trend.End | None:
     """Return the end of the objective's curve at a constant learning rate; None if the stretch at this rate is too short."""
-    if 0 <= _steady_share(study, trial) < MIN_STRETCH:
+    if 0 <= _constant_rate_share(study, trial) < MIN_STRETCH:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
-    return None if ending is None or (ending.assumed and _may_decay(study, ending)) else ending.end
+    return None if ending is None or (ending.assumed and _rate_may_decay(study, ending)) else ending.end
 
 
-def _steady_share(study: Study, trial: Trial) -> float:
+def _constant_rate_share(study: Study, trial: Trial) -> float:
     """Return the share of the trial's steps until its learning rate decays; NaN if the schedule is unknown."""
     steps = study.cost_curve(trial).finite.steps
     last = int(steps[-1]) if len(steps) else 0
@@ -322,19 +322,19 @@ def _steady_share(study: Study, trial: Trial) -> float:
 
 
 @computed
-def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
+def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> CurveEnding | None:
     full_curve = study.cost_curve(trial).finite
     if not len(full_curve):
         return None
     last_steady = schedules.read(study, trial).steady_until(int(full_curve.steps[-1]))
-    curve, train = (_until(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
+    curve, train = (_part_until(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
     if not len(curve):
         return None
     end = trend.read_end(curve.steps, curve.values, tail=tail)
     plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
     if end is None or plateau is None:
         return None
-    return Ending(
+    return CurveEnding(
         trial=trial,
         steps=int(full_curve.steps[-1]),
         until=int(curve.steps[-1]),
@@ -348,7 +348,7 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
     )
 
 
-def _until(curve: Curve, last: float) -> Curve:
+def _part_until(curve: Curve, last: float) -> Curve:
     """Return the part of the curve up to step `last`; the whole curve if `last` is NaN."""
     if math.isnan(last) or not len(curve) or last >= curve.steps[-1]:
         return curve

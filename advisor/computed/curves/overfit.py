@@ -13,7 +13,7 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, SetRange
 from advisor.model.message import Message, Name, Setting, listed, say
-from advisor.model.space import as_number, hard_limits, rounded, words_of
+from advisor.model.space import as_number, hard_limits, round_significant, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -58,7 +58,7 @@ def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
     """Apply `read_overfit` to each trial with enough evaluations of a validation metric, computed once for all rules."""
-    overfits = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
+    overfits = (_overfit_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in overfits if reading is not None]
 
 
@@ -69,7 +69,7 @@ class _Costs:
 
 
 @computed
-def _of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
+def _overfit_of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
     return read_overfit(study, trial, costs.of(trial).finite, material=material)
 
 
@@ -83,11 +83,11 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
         return None
     if rise.height <= 0 or rise.share < material or rise.p > 0.5:
         return Overfit(trial, curve, rise, 1.0)
-    p, training = _p_of_training_fall(study, trial, int(curve.steps[rise.best]))
+    p, training = _p_that_training_falls(study, trial, int(curve.steps[rise.best]))
     return Overfit(trial, curve, rise, max(p, rise.p), training)
 
 
-def _p_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
+def _p_that_training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
     """Return (p-value of a fall since the step, metric) for the training metrics; (1, metric) if one rises, (0, None) if none was
     logged.
     """
@@ -227,7 +227,7 @@ def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
 # --- regularisers ---------------------------------------------------------------------------------------------------------------
 
 
-def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
+def do_only_weak_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
     """Return True if a scientific regulariser has trials in the upper half of its range, and none of these trials overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
@@ -272,7 +272,7 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
         yield change
         yield Advise(text=_CHECK_STEPS)
         return
-    widened = (_widened(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
+    widened = (_widen_parameter(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
     yield next((c for c in widened if c is not None), None) or _comparison(study)
     yield Advise(text=_CHECK_STEPS)
 
@@ -304,10 +304,11 @@ def _comparison(study: Study) -> AddParameter:
     ]
     candidates = ["weight_decay", "dropout"] if study.kind in _DECAY_KINDS else ["dropout", "weight_decay"]
     new = next(
-        (n for n in candidates if not any(_denotes(n, other) for other in study.spec.parameters)), "label_smoothing"
+        (n for n in candidates if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)),
+        "label_smoothing",
     )
     name, value = fixed[0] if fixed else (new, 0.0)
-    strengths = _DECAY_STRENGTHS if _denotes("weight_decay", name) else _DROPOUT_STRENGTHS
+    strengths = _DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
     # Three times the present strength must stay below 1, because the strength is a share.
     values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_WHY}. Compare {name} with a value of 0 (off) before you tune its strength"
@@ -319,7 +320,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _denotes(usual: str, name: str) -> bool:
+def _is_regulariser_kind(usual: str, name: str) -> bool:
     """Return True if the name denotes the regulariser `usual`: dropout or weight decay."""
     words = set(words_of(name))
     if usual == "dropout":
@@ -352,7 +353,7 @@ def _usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
     return SetRange(parameter=name, low=max(0.0, parameter.reach[0]), high=USUAL_DROPOUT, scale="linear", why=why)
 
 
-def _widened(parameter: Parameter, name: str) -> SetRange | None:
+def _widen_parameter(parameter: Parameter, name: str) -> SetRange | None:
     """Extend the range upwards by a decade (log scale) or by its own width (linear scale), within the hard limits."""
     why = f"{_WHY}. Higher values may help"
     numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
@@ -364,7 +365,7 @@ def _widened(parameter: Parameter, name: str) -> SetRange | None:
         return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
     wider = min(
-        rounded(high * 10 if log else high + (high - low), 2),
+        round_significant(high * 10 if log else high + (high - low), 2),
         0.9 * hard_limits(name, parameter.type)[1],
         parameter.reach[1],
     )

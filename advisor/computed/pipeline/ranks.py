@@ -88,7 +88,7 @@ def sampler_shares(trial: Trial) -> bool:
     return "distributed" in str(sampler).lower()
 
 
-def world_size(trial: Trial) -> int:
+def number_of_ranks(trial: Trial) -> int:
     """Return the number of ranks; 1 if no ranks were logged."""
     ranks = read(trial)
     return 1 if ranks is None else ranks.world_size

@@ -129,7 +129,7 @@ MIN_PERFECT = 3
 """Minimum number of settings with a perfect score that shows that the evaluation no longer distinguishes settings."""
 
 
-def perfect(study: Study) -> list[Trial]:
+def perfect_trials(study: Study) -> list[Trial]:
     """Return the best trial of each setting with a perfect score, such as an accuracy of 1.
 
     Return an empty list for fewer than `MIN_PERFECT` settings with a perfect score.

@@ -24,26 +24,26 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedSignal:
     """One curve of a trial."""
 
     trial: Trial
     curve: Curve
 
-    def part(self, start: float, end: float) -> slice:
+    def part_of_points(self, start: float, end: float) -> slice:
         """Return the points from share `start` to share `end` of all points."""
         n = len(self.curve)
         return slice(round(start * n), max(round(end * n), round(start * n) + 2))
 
 
-def logged(study: Study, signal: Signal) -> list[Logged]:
+def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
     """Return the signal's finite points of each ended trial that logged at least `MIN_POINTS`, best trial first.
 
     Raises MissingData if no trial logged enough points.
     """
     trials = study.ranked()
     trials += [t for t in study.trials if study.ended[t.index] and t not in trials]
-    curves = [Logged(t, study.curve(t, signal).finite) for t in trials]
+    curves = [LoggedSignal(t, study.curve(t, signal).finite) for t in trials]
     enough = [c for c in curves if len(c.curve) >= MIN_POINTS]
     if not enough:
         needs: Lack = "other" if study.has("policy_reward") else "design"

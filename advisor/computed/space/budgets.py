@@ -41,14 +41,14 @@ class Budgets:
 
 
 @computed
-def tuned_apart(study: Study) -> Budgets | None:
+def separately_tuned_lengths(study: Study) -> Budgets | None:
     """Return the lengths of training if trials of different lengths have different hyperparameters; else None."""
     trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
     lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
     if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS or lengths.min() < 1:
         return None
     groups, sizes = _groups(lengths)
-    if not 1 < len(sizes) <= _MAX_LENGTHS or sizes.min() < _MIN_TRIALS or not _differ(study, trials, groups):
+    if not 1 < len(sizes) <= _MAX_LENGTHS or sizes.min() < _MIN_TRIALS or not _groups_differ(study, trials, groups):
         return None
     judged = int(max(range(len(sizes)), key=lambda g: (sizes[g], g)))
     others = np.zeros(len(study.trials), dtype=np.bool_)
@@ -59,7 +59,7 @@ def tuned_apart(study: Study) -> Budgets | None:
 
 def decisions(study: Study) -> tuple[Decision, ...]:
     """Return the decision to judge the space by trials of one length, if other lengths were tuned separately."""
-    found = tuned_apart(study)
+    found = separately_tuned_lengths(study)
     if found is None:
         return ()
     groups = [f"{count(trials, 'trial')} of {study.length(steps)}" for steps, trials in found.lengths]
@@ -79,14 +79,14 @@ def _groups(lengths: IntArray) -> tuple[IntArray, IntArray]:
     return groups, np.bincount(groups)
 
 
-def _differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
+def _groups_differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
     """Return True if the groups differ in a hyperparameter that does not itself set the length (Kruskal-Wallis test)."""
     names = [n for n in study.searched if not (counts_training(n) or n in study.lengths or is_batch_size(n))]
-    axes = [u for n in names if not _sets(u := study.positions(n, trials), groups)]
+    axes = [u for n in names if not _determines_length(u := study.positions(n, trials), groups)]
     return any(_p_value(u, groups) <= _LEVEL / len(axes) for u in axes)
 
 
-def _sets(positions: FloatArray, groups: IntArray) -> bool:
+def _determines_length(positions: FloatArray, groups: IntArray) -> bool:
     """Return True if the hyperparameter has few values and they determine the length, as a number of blocks of steps does."""
     values = np.unique(positions)
     return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import is_learning_rate, outwards, rounded
+from advisor.model.space import is_learning_rate, round_outwards, round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, names_pretrained, of_optimizer
@@ -37,7 +37,10 @@ def tidy_range(study: Study, name: str) -> Parameter:
         return parameter
     least, most = parameter.reach
     width = parameter.high - parameter.low
-    low, high = max(outwards(parameter.low, "low", width), least), min(outwards(parameter.high, "high", width), most)
+    low, high = (
+        max(round_outwards(parameter.low, "low", width), least),
+        min(round_outwards(parameter.high, "high", width), most),
+    )
     return parameter.model_copy(update={"low": low, "high": high})
 
 
@@ -46,7 +49,7 @@ def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
     return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
 
 
-def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
+def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
     """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
 
     The limit is None if nothing stopped the range. Return None if the range cannot be extended.
@@ -55,7 +58,7 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
     free = widening.widen_range(name, tidy_range(study, name), side, step)
     if free is None:
         return None
-    limit = limit_of(study, name, side)
+    limit = find_limit(study, name, side)
     if limit is None:
         return free, None
     low, high = free
@@ -66,16 +69,18 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
     return free, None
 
 
-def limit_of(study: Study, name: str, side: Side) -> Limit | None:
+def find_limit(study: Study, name: str, side: Side) -> Limit | None:
     """Return the tightest limit on extending the range to this side; None if there is no limit."""
-    limits = [x for x in (_before_failures(study, name, side), _usual(study, name, side)) if x is not None]
+    limits = [
+        x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
+    ]
     return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
 
 
 # --- where trials failed --------------------------------------------------------------------------------------------------------
 
 
-def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
+def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
     """Return the middle between the end of the range and the nearest failed trial beyond it."""
     domain = study.spec.parameters[name]
     has_failed = failures.failures(study).any
@@ -94,7 +99,7 @@ def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
 # --- usual learning rates -------------------------------------------------------------------------------------------------------
 
 
-def _usual(study: Study, name: str, side: Side) -> Limit | None:
+def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
     """Return the end of the usual learning rates, or a small step beyond the range if the range already reaches that end."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
@@ -106,7 +111,8 @@ def _usual(study: Study, name: str, side: Side) -> Limit | None:
         value, where = min(rates.low, domain.low / MIN_FACTOR), "below"
     usual_end = rates.high if side == "high" else rates.low
     return Limit(
-        rounded(value), f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small"
+        round_significant(value),
+        f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small",
     )
 
 

@@ -81,7 +81,7 @@ class Fit(NamedTuple):
     """The hyperparameters of the model, numbers first."""
 
 
-def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
+def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     """Return the narrower range (low, high) for each number that `spec` tunes and whose range can be cut, by name.
 
     spec: a study that searches some of the hyperparameters of `study`. The ranges of scientific and conditional hyperparameters,
@@ -89,15 +89,15 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     hyperparameters for a model, if the trials show no effect, if none of them has the new fixed values, if a hyperparameter is
     computed from others, or if there are too many combinations of scientific values.
     """
-    fit = model_of(study)
+    fit = fit_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
         return {}
     tuned = [n for n in fit.names if _is_tuned(study, spec, n)]
     cases = list(itertools.islice(_cases(spec, fit), MAX_CASES + 1))
     inside = trials_inside(spec, fit.trials)
-    if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
+    if not tuned or len(cases) > MAX_CASES or (not inside and _has_other_constants(study, spec)):
         return {}
-    room = ROOM_AFTER_CHANGE if trains_otherwise(study, spec) else ROOM
+    room = ROOM_AFTER_CHANGE if trains_differently(study, spec) else ROOM
     # If few trials have the new fixed values, trials with other values also show where each range was tried.
     shown = inside if len(inside) > LEADERS else fit.trials
     draws = _best_settings(study, spec, fit, cases)
@@ -108,22 +108,22 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             drawn = [_positions(spec, name, each) for each in draws]
             leaders, tried = leaders[np.isfinite(leaders)], tried[np.isfinite(tried)]
-            part = _part(drawn, leaders, tried, 1 - (1 - WITHIN) / len(tuned))
-            kept = _with_room(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
+            part = _subrange_to_keep(drawn, leaders, tried, 1 - (1 - WITHIN) / len(tuned))
+            kept = _add_margins(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
             if kept != (parameter.low, parameter.high):
                 new[name] = kept
     return new
 
 
-def trains_otherwise(study: Study, spec: StudySpec) -> bool:
+def trains_differently(study: Study, spec: StudySpec) -> bool:
     """Return True if `spec` has another length or schedule of training, other fixed values, or new hyperparameters."""
     old_spec = study.spec
     if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
-    return _other_constants(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
+    return _has_other_constants(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
 
 
-def _other_constants(study: Study, spec: StudySpec) -> bool:
+def _has_other_constants(study: Study, spec: StudySpec) -> bool:
     """Return True if `spec` has another value of a hyperparameter that is fixed in `study`."""
     fixed = {n: p.value for n, p in study.spec.parameters.items() if p.role == "fixed"}
     return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
@@ -134,7 +134,7 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
     Return None if there is no model.
     """
-    fit = model_of(study)
+    fit = fit_model(study)
     if fit is None:
         return None
     settings_of_all = [fit.trials[0].params, *points]
@@ -143,7 +143,7 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
 
 @computed
-def model_of(study: Study) -> Fit | None:
+def fit_model(study: Study) -> Fit | None:
     """Return the trials and the model fitted to them.
 
     Return None if the trials show no effect or are too few, if many were pruned, or if the study is a probe.
@@ -256,7 +256,9 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 # --- the part of a range to keep ------------------------------------------------------------------------------------------------
 
 
-def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float) -> tuple[float, float]:
+def _subrange_to_keep(
+    draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float
+) -> tuple[float, float]:
     """Return the subrange (low, high) that contains the leading trials and, probably, the best setting of each case.
 
     On a side on which the best trial is the outermost one, the subrange extends to the end of the range. draws: positions of the
@@ -280,8 +282,8 @@ def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, w
     return 0.0 if leaders[0] == lowest else low, 1.0 if leaders[0] == highest else high
 
 
-def _with_room(
-    parameter: Parameter, part: tuple[float, float], room: tuple[float, float], *, keep_low: bool
+def _add_margins(
+    parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
     """Return the range (low, high) that consists of a subrange and a margin on both sides. An end does not move if the cut would be
     small.
@@ -290,10 +292,10 @@ def _with_room(
     """
     assert parameter.low is not None
     assert parameter.high is not None
-    margin = room[1]
+    margin = margins[1]
     if parameter.scale != "linear":
         ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
-        margin = room[0] * math.log(10) / float(ends[1] - ends[0])
+        margin = margins[0] * math.log(10) / float(ends[1] - ends[0])
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0

@@ -32,13 +32,13 @@ def p_value(study: Study) -> float | None:
     return adaptive.p_value(positions, costs)
 
 
-def learned(study: Study) -> bool:
+def used_earlier_results(study: Study) -> bool:
     """Return True if earlier results decided the positions of later trials, as in TPE and other Bayesian optimisation."""
     p = p_value(study)
     return p is not None and p <= LEVEL
 
 
-def weakened(finding: Finding) -> Finding:
+def weaken_finding(finding: Finding) -> Finding:
     """Return the finding with lower confidence and as a note, because its test assumes that the sampler ignored results."""
     reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier trials in any case"),))
     doubt = finding.doubt * WEAKENED

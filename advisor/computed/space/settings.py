@@ -107,7 +107,7 @@ def read(study: Study) -> Settings:
 
     If trials of several lengths were tuned separately, complete trials count only if they have the judged length.
     """
-    apart = budgets.tuned_apart(study)
+    apart = budgets.separately_tuned_lengths(study)
     return of_all_lengths(study) if apart is None else _read(study, apart.others)
 
 
@@ -149,7 +149,7 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
     )
 
 
-def lacking_memory(study: Study, tried: Settings) -> BoolArray:
+def out_of_memory_settings(study: Study, tried: Settings) -> BoolArray:
     """Return a mask (n,) of the settings whose trials all ran out of memory, which is a limit of the machine and no bad result."""
     lacking = failures.failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
@@ -158,7 +158,7 @@ def lacking_memory(study: Study, tried: Settings) -> BoolArray:
 def within_memory(study: Study) -> Settings:
     """Return the settings of `read` without the settings whose trials all ran out of memory."""
     tried = read(study)
-    keep = ~lacking_memory(study, tried)
+    keep = ~out_of_memory_settings(study, tried)
     if keep.all():
         return tried
     return replace(

@@ -14,7 +14,7 @@ from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import jumps
 from advisor.stats.ratios import p_of_share
 
@@ -52,7 +52,7 @@ def threshold(trial: Trial) -> float:
     values = [
         value
         for name, value in trial.params.items()
-        if parameter_kinds.clips_norm(name) and not isinstance(value, bool)
+        if parameter_kinds.is_clipping_threshold(name) and not isinstance(value, bool)
     ]
     numbers = (as_number(value) for value in values)
     return next((value for value in numbers if value > 0 and math.isfinite(value)), math.nan)
@@ -117,5 +117,5 @@ def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[M
     numbers = {"threshold": present.threshold}
     if len(norms) >= jumps.MIN_POINTS:
         numbers["p90"] = float(np.quantile(norms, 0.9))
-    why = f"Training is still unstable with clipping at {trimmed(present.threshold, 3)}"
+    why = f"Training is still unstable with clipping at {plain_number(present.threshold, 3)}"
     return action, (RunPlan(plan="clip", numbers=numbers, why=why),)

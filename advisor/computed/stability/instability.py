@@ -13,7 +13,7 @@ from advisor.model.finding import Side
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.study import Curve, Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import jumps
 
 EARLY = 0.1
@@ -45,7 +45,7 @@ def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class JudgedTrials:
     """The trials that the stability rules judge: those whose learning rate is not far above the best trial's."""
 
     trials: tuple[Trial, ...]
@@ -93,7 +93,7 @@ def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
     )
 
 
-def within_reach(study: Study, reach: float) -> Reach:
+def within_reach(study: Study, reach: float) -> JudgedTrials:
     """Return the ended trials whose learning rate is unknown or at most `reach` times that of the best feasible trial.
 
     Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or
@@ -104,14 +104,14 @@ def within_reach(study: Study, reach: float) -> Reach:
     if searched_rates is None:
         rank = {t.index: i for i, t in enumerate(best_first)}
         ended_trials.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
-        return Reach(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
+        return JudgedTrials(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
     name, rates = searched_rates
     best = next((float(rates[t.index]) for t in best_first if math.isfinite(rates[t.index])), math.nan)
     trials_in_reach = [t for t in ended_trials if not rates[t.index] > reach * best]
     trials_in_reach.sort(
         key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf
     )
-    return Reach(tuple(trials_in_reach), name, rates, best)
+    return JudgedTrials(tuple(trials_in_reach), name, rates, best)
 
 
 # --- curves that show instability, and its time -----------------------------------------------------------------------------------
@@ -192,9 +192,9 @@ def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None
 # --- what to change ---------------------------------------------------------------------------------------------------------------
 
 
-def late_norm(study: Study, trial: Trial) -> Curve:
+def late_norm_curve(study: Study, trial: Trial) -> Curve:
     """Return the largest gradient norm of each logged window after early training: finite, positive, possibly empty."""
-    return _late(study, trial, study.peaks(trial, "grad_norm").finite)
+    return _after_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
 def without_small_batches(trial: Trial, curve: Curve) -> Curve:
@@ -221,11 +221,13 @@ def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
         if len(norms) < jumps.MIN_POINTS:
-            norms = np.concatenate([norms, _late(study, trial, study.curve(trial, "grad_norm").finite).values])
+            norms = np.concatenate(
+                [norms, _after_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
+            )
     return norms
 
 
-def _late(study: Study, trial: Trial, curve: Curve) -> Curve:
+def _after_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
     keep = (curve.steps >= EARLY * _length(study, trial)) & (curve.values > 0)
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
@@ -241,7 +243,7 @@ def _length(study: Study, trial: Trial) -> float:
     )
 
 
-def norm_missing(study: Study, trials: Sequence[Trial]) -> str:
+def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why there are too few gradient norms after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
@@ -270,7 +272,7 @@ def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Chan
     if len(norms) < jumps.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
-    why = f"A norm of {trimmed(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
+    why = f"A norm of {plain_number(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
     numbers = {"p90": percentile_90, "median": middle, "norms": float(len(norms))}
     if raised_from < middle:
         numbers["raised_from"] = raised_from

@@ -79,7 +79,7 @@ class Blowup:
 
 
 @computed
-def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
+def blowup_at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
 
     lasting: minimum number of steps that a rise lasts; if points are further apart, one point suffices.
@@ -132,7 +132,7 @@ def _points_until(curve: Curve, end: float) -> int:
 
 
 @computed
-def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
+def blowup_in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     """Return the largest jump or the divergence of the trial's loss after early training; None if its curves are too short."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
@@ -151,12 +151,12 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    event = _jump_event(jump, sign, peak, _place(study, jump, curve))
+    event = _jump_event(jump, sign, peak, _step_text(study, jump, curve))
     share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
 
 
-def _place(study: Study, jump: jumps.Jump, curve: Curve) -> str:
+def _step_text(study: Study, jump: jumps.Jump, curve: Curve) -> str:
     """Return the step of the jump as text: " at step 17", or ", from step 17 on" if the loss rises over several points."""
     step = study.at(int(curve.steps[jump.index]))
     climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
@@ -213,8 +213,8 @@ def _largest_unexplained_jump(
             min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
         )
         step = int(curve.steps[jump.index])
-        unharmed = validation_check.unharmed(evaluations, step, int(curve.steps[end - 1]))
-        if not unharmed and not _is_shared(study, trial, metric, step, jump.points):
+        unharmed = validation_check.are_evaluations_unharmed(evaluations, step, int(curve.steps[end - 1]))
+        if not unharmed and not _rises_in_most_trials(study, trial, metric, step, jump.points):
             return jump
         explained_jumps.append(jump)
     return None
@@ -234,7 +234,7 @@ def _jump_or_collapse(
     return collapse if collapse is not None and collapse.p <= _MAX_P else jump
 
 
-def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
+def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
     """Return True if most other trials rise at the same step, or at the same share of their length, and not by chance."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
@@ -275,12 +275,12 @@ def _is_material(study: Study, metric: str, rise: float) -> bool:
 
 def unstable(study: Study, trial: Trial) -> bool:
     """Return True if the trial's loss blew up early in training or jumped later."""
-    return unstable_early(study, trial) or _is_clear(in_mid_training(study, trial))
+    return unstable_early(study, trial) or _is_clear(blowup_in_mid_training(study, trial))
 
 
 def unstable_early(study: Study, trial: Trial) -> bool:
     """Return True if the trial's loss blew up early in training, as at a learning rate that is too high."""
-    return _is_clear(at_start(study, trial, _MIN_DURATION))
+    return _is_clear(blowup_at_start(study, trial, _MIN_DURATION))
 
 
 def _is_clear(blowup: Blowup | None) -> bool:
@@ -299,7 +299,7 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
         if not _should_fall(study, metric) or len(earlier) < _MIN_BEFORE:
             continue
         sign, subject = _sign(study, metric), _subject(study, metric)
-        if _fell_back(study, trial, curve.finite):
+        if _lost_its_gain(study, trial, curve.finite):
             best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
             step = int(curve.finite.steps[int(earlier.argmin()) + 1])
             event = _divergence(study, trial, curve.finite, at, sign)
@@ -314,7 +314,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
     return all(np.isfinite(c.values).all() for _, c in instability.loss_curves(study, trial))
 
 
-def _fell_back(study: Study, trial: Trial, curve: Curve) -> bool:
+def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
     """Return True if the trial diverged although all values are finite: at its end, most of its earlier gain is lost."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
@@ -325,7 +325,7 @@ def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) 
     if not _all_finite(study, trial):
         return say("is not finite from {place} on", place=study.at(at))
     last = Number(sign * float(curve.values[-1]), 4)
-    if not _fell_back(study, trial, curve):
+    if not _lost_its_gain(study, trial, curve):
         return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last)
     best = int(curve.values.argmin())
     return say(
@@ -342,14 +342,14 @@ def _subject(study: Study, metric: str) -> str:
     return "objective" if objective else "loss"
 
 
-def may_rise(study: Study) -> bool:
+def losses_may_rise(study: Study) -> bool:
     """Return True if the training losses of this kind of workload may rise in healthy training."""
     return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
 def _should_fall(study: Study, metric: str) -> bool:
     """Return True if healthy training improves the metric: the objective or, for most kinds of workload, any loss."""
-    return metric == study.spec.objective.metric or not may_rise(study)
+    return metric == study.spec.objective.metric or not losses_may_rise(study)
 
 
 def _sign(study: Study, metric: str) -> float:
@@ -376,7 +376,7 @@ def study_instability(
 
     lasting, material: thresholds of the rules, under the same names.
     """
-    pairs = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
+    pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
     blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]
     judged_count = sum(map(bool, blowups))
     tests = 2 * max(judged_count, 1)

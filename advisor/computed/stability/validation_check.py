@@ -37,21 +37,21 @@ def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
     return [c for name, c in curves_by_name.items() if name not in training and len(c)]
 
 
-def unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
+def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
     """Return True if, on every sufficiently precise curve, evaluations between `start` and `end` are as good as the best before
     `start`.
     """
-    moves = [m for c in evaluations if (m := _move(c, start, end)) is not None]
+    moves = [m for c in evaluations if (m := _change_of_level(c, start, end)) is not None]
     return bool(moves) and all(m.height <= _MAX_EQUAL * m.noise for m in moves)
 
 
-def improving(evaluations: list[Curve], start: int, end: int) -> bool:
+def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
     """Return True if, on every sufficiently precise curve, evaluations at `end` are clearly better than the best up to `start`."""
-    moves = [m for c in evaluations if (m := _move(c, start, end, last=True)) is not None]
+    moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
     return bool(moves) and all(-m.height > max(_MAX_EQUAL * m.noise, _MIN_IMPROVEMENT * m.gain) for m in moves)
 
 
-class _Move(NamedTuple):
+class _LevelChange(NamedTuple):
     """The change from the best level of a curve before a step to a level after that step."""
 
     height: float
@@ -61,7 +61,7 @@ class _Move(NamedTuple):
     """Gain from the start of training to the best level."""
 
 
-def _move(curve: Curve, start: int, end: int, *, last: bool = False) -> _Move | None:
+def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
     """Return the change to the first (or last) level between `start` and `end`; None with too few or too noisy evaluations."""
     values_before = curve.values[curve.steps <= start]
     values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
@@ -78,4 +78,4 @@ def _move(curve: Curve, start: int, end: int, *, last: bool = False) -> _Move | 
         if last
         else max(values_after[0], np.median(values_after[:_LEVEL_EVALUATIONS]))
     )
-    return _Move(float(level) - best, noise, gain)
+    return _LevelChange(float(level) - best, noise, gain)

@@ -133,7 +133,7 @@ def _ends_early(rates: Curve, cost: Curve) -> bool:
     return bool(ends[0] < _MIN_LOGGED * ends[1])
 
 
-def missing(study: Study, trials: Sequence[Trial]) -> str:
+def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
     """Return a clause that says why the logged learning rates of these trials show no schedule; empty if they show one."""
     if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
         return ""
@@ -163,13 +163,13 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
             schedule_words = words & {"scheduler", "schedule"}
             kind = (
                 str(value)
-                if schedule_words or (words & {"decay", "annealing"} and kind_of(str(value)) in _KINDS)
+                if schedule_words or (words & {"decay", "annealing"} and parse_kind(str(value)) in _KINDS)
                 else kind
             )
         elif not kind and as_number(value) > 0:
             kind = _kind_of_number(set(words_of(name)))
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
-    return kind_of(kind) if kind else None
+    return parse_kind(kind) if kind else None
 
 
 def _kind_of_number(words: set[str]) -> str:
@@ -190,7 +190,7 @@ def possible_decays(trial: Trial) -> list[str]:
     return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
 
 
-def kind_of(text: str) -> str:
+def parse_kind(text: str) -> str:
     """Return the kind of a schedule from its name in a script or study file, such as "constant" from constant_with_warmup."""
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:

@@ -53,7 +53,7 @@ class GuardPruner(optuna.pruners.BasePruner):
         at = len(own.steps) - 1
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
         progress = [(t, self._progress(study, t)) for t in others]
-        completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_whole(p)]
+        completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_full_length(p)]
         if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
             completed = []
         return guard_stopper(self._policy)(own, at, completed)
@@ -64,6 +64,6 @@ class GuardPruner(optuna.pruners.BasePruner):
         steps, values = np.array([s for s, _ in reports]), np.array([sign * v for _, v in reports], float)
         return Progress(steps, values, float(self._max_steps))
 
-    def _is_whole(self, trial: Progress) -> bool:
+    def _is_full_length(self, trial: Progress) -> bool:
         """Return True if a further report, at the distance of the last two reports, would exceed the training's length."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

@@ -148,10 +148,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise AdvisorError(
             f"{printable_text(path)} must hold a mapping of names to values, not a {type(content).__name__}"
         )
-    return {str(key): value for key, value in content.items() if not _is_huge(key)}
+    return {str(key): value for key, value in content.items() if not _is_huge_integer(key)}
 
 
-def _is_huge(key: Any) -> bool:
+def _is_huge_integer(key: Any) -> bool:
     """Return True if the key is an integer too long for `str`, which YAML allows in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
@@ -197,7 +197,7 @@ def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any
     while waiting:
         prefix, inner, depth = waiting.pop()
         for name, value in inner.items():
-            key = "a huge number" if _is_huge(name) else name
+            key = "a huge number" if _is_huge_integer(name) else name
             count += 1
             if depth > _MAX_NESTING_LEVELS or count > _MAX_PARAMS:
                 raise AdvisorError(

@@ -69,7 +69,7 @@ def _kinds_by_suffixes(names: set[str]) -> list[str]:
 def _kinds_by_content(path: Path) -> list[str]:
     if kinds := _kinds_by_suffixes({path.name}):
         columns = table_files.column_names(path)
-        if path.suffix.lower() == ".tsv" and results_tsv.is_results(columns):
+        if path.suffix.lower() == ".tsv" and results_tsv.is_result_table(columns):
             return ["results-tsv"]
         return ["wandb"] if {"_step", "_runtime"} <= set(columns) else kinds
     with path.open("rb") as file:

@@ -82,10 +82,10 @@ class RunRows:
         return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
 
 
-def find_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
-    """Return the column with the first name in `usual` that occurs. Case and leading underscores are ignored."""
+def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
+    """Return the column with the first name in `usual_names` that occurs. Case and leading underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
-    return next((known[name] for name in usual if name in known), None)
+    return next((known[name] for name in usual_names if name in known), None)
 
 
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
@@ -94,7 +94,7 @@ def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
     Raises AdvisorError with the file name and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
-    added = _add_objects(runs, path, layout) if table_files.is_lines(path) else _add_batches(runs, path, layout)
+    added = _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout)
     points = 0
     for count in added:
         points += count

@@ -40,7 +40,7 @@ _RESERVED = (contract.TAG_PREFIX, "mlflow.")
 _MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
-def is_results(columns: Sequence[str]) -> bool:
+def is_result_table(columns: Sequence[str]) -> bool:
     """Return True if a table with these columns is the result table of a coding agent."""
     names = {c.strip().lower() for c in columns}
     return {_COMMIT, _STATUS} <= names or {_COMMIT, _DESCRIPTION} <= names

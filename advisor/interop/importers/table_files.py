@@ -40,14 +40,14 @@ _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
 
 
-def is_lines(path: Path) -> bool:
+def is_json_lines(path: Path) -> bool:
     """Return True if the file is in JSON lines format."""
     return path.suffix.lower() in (*LINES_SUFFIXES, ".json")
 
 
 def column_names(path: Path) -> list[str]:
     """Return the column names of the file. The columns of a JSON lines file are the keys of the first 100 rows."""
-    if is_lines(path):
+    if is_json_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten_mapping(row, "/")))
     if path.suffix.lower() in PARQUET_SUFFIXES:
@@ -57,7 +57,7 @@ def column_names(path: Path) -> list[str]:
 
 def first_row(path: Path) -> dict[str, Any]:
     """Return the non-empty cells of the first row. A file that grows keeps these cells."""
-    if is_lines(path):
+    if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
         for row in batch.slice(0, 1).to_pylist():

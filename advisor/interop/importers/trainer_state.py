@@ -154,11 +154,11 @@ def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
     """Return the training arguments from the first of the candidate files that exists."""
     for path in argument_files:
         if path.is_file():
-            return _card_arguments(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
+            return _arguments_in_model_card(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
     return {}
 
 
-def _card_arguments(path: Path) -> dict[str, str]:
+def _arguments_in_model_card(path: Path) -> dict[str, str]:
     """Return the entries under "Training hyperparameters" in a model card that Trainer wrote."""
     arguments: dict[str, str] = {}
     inside = False

@@ -19,7 +19,7 @@ from advisor import contract
 from advisor.interop.importers import extras, files
 from advisor.interop.importers.points import Curves, as_step, as_time_ms, as_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
-from advisor.interop.importers.tabular import Tabular, without_wrappers
+from advisor.interop.importers.tabular import Tabular, unwrap_config
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
@@ -105,7 +105,7 @@ class _RunReading:
 
     def content(self, error_prefix: str) -> RunContent:
         """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
-        config, summary = without_wrappers(self.config), files.flatten_mapping(self.summary, ".")
+        config, summary = unwrap_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, as_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
         for name, cell in summary.items():

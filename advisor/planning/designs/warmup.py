@@ -23,7 +23,7 @@ from advisor.computed.batch import targets
 from advisor.computed.space import extension
 from advisor.computed.stability import warmups
 from advisor.model.change import AddParameter, Advise, Change, RunPlan, SetRange
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -63,8 +63,8 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     unstable = best if above_best else unstable
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
-    times = times if times * unstable <= limit else significant(limit / unstable, 3)
-    peak, lengths = significant(times * unstable, 3), candidates(steps)
+    times = times if times * unstable <= limit else round_significant(limit / unstable, 3)
+    peak, lengths = round_significant(times * unstable, 3), candidates(steps)
     parameters = fixed_parameters(setting, base)
     why = f"{times:.3g} times {unstable:.3g}, the {'best' if above_best else 'lowest unstable'} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)
@@ -96,7 +96,7 @@ def candidates(steps: int) -> tuple[int, ...]:
     longest = int(MAX_WARMUP * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
     even = np.geomspace(shortest, longest, LENGTHS)
-    return tuple(dict.fromkeys([*(int(significant(v, 1)) for v in even[:-1]), longest]))
+    return tuple(dict.fromkeys([*(int(round_significant(v, 1)) for v in even[:-1]), longest]))
 
 
 def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
@@ -106,7 +106,7 @@ def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
     low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"
     old = base.parameters.get(name)
     if warmups.is_share(base, name):
-        low, high, kind = significant(low / steps, 3), MAX_WARMUP, "float"
+        low, high, kind = round_significant(low / steps, 3), MAX_WARMUP, "float"
     if old is not None and old.searched:
         return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
     when = old.when if old is not None else None

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr
 
-from advisor.model.space import BoolArray, FloatArray, Value, same
+from advisor.model.space import BoolArray, FloatArray, Value, equal_values
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
 from advisor.stats.outliers import Side
@@ -40,7 +40,7 @@ class Axes:
     def comparable(self, params: Mapping[str, Value]) -> bool:
         """Return whether a trial has this study's values of all fixed hyperparameters."""
         fixed = ((n, p.value) for n, p in self.spec.parameters.items() if p.role == "fixed" and p.value is not None)
-        return all(n not in params or same(params[n], value) for n, value in fixed)
+        return all(n not in params or equal_values(params[n], value) for n, value in fixed)
 
     def positions(self, trials: Sequence[Mapping[str, Value]]) -> FloatArray:
         """Return the positions of trials, shape (trials, axes)."""
@@ -51,7 +51,7 @@ class Axes:
                 if name in trial and parameter.numeric:
                     out[i, j] = np.nan_to_num(parameter.to_unit([trial[name]])[0], nan=_ABSENT)
                 elif name in trial:
-                    out[i, j] = next((k for k, o in enumerate(parameter.options) if same(o, trial[name])), -1)
+                    out[i, j] = next((k for k, o in enumerate(parameter.options) if equal_values(o, trial[name])), -1)
         return out
 
     def uniform(self, count: int, rng: np.random.Generator) -> FloatArray:

@@ -103,7 +103,7 @@ class Collector:
             self._recent.append((metric, (runs, steps, values, times_ms)))
             self._recent_points += len(runs)
             if self._recent_points > spill.MAX_POINTS_IN_MEMORY:
-                columns = spill.offload_all([piece for _, piece in self._recent])
+                columns = spill.move_all_to_file([piece for _, piece in self._recent])
                 self._recent = [
                     (name, (c[0], c[1], c[2], c[3])) for (name, _), c in zip(self._recent, columns, strict=True)
                 ]
@@ -147,7 +147,7 @@ class Collector:
             runs, steps, values, times = _sorted_columns(pieces.pop(metric))
             if on_metric is not None:
                 on_metric(metric, runs, steps, values, times)
-            points[metric] = Points(*spill.offload((runs, steps, values, _times_in_seconds(times)), fits=fits))
+            points[metric] = Points(*spill.move_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits))
         return points
 
     def _group_by_metric(self) -> dict[str, list[Columns]]:

@@ -189,4 +189,4 @@ def _joined_points(points: Points, continuations: Sequence[_Continuation], *, fi
         keep[former[steps[former] >= steps[later].min()]] = False
         runs[former] = join.later
     columns = runs[keep], steps[keep], points.values[keep], points.times[keep]
-    return Points(*spill.offload(columns, fits=fits))
+    return Points(*spill.move_to_file(columns, fits=fits))

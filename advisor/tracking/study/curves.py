@@ -112,7 +112,7 @@ def _curves_of_metric(
         values = np.where(huge, np.copysign(np.inf, values), values)
     counts = np.bincount(trials, minlength=len(start_times))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    steps, values, times = spill.offload((steps, values, times - start_times[trials]), fits=fits)
+    steps, values, times = spill.move_to_file((steps, values, times - start_times[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
     return _CurvesOfMetric(block, stepless, dropped, summaries)
 

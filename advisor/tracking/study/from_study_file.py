@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
-from advisor.model.parameter_kinds import is_continuous
-from advisor.model.space import Value, same
+from advisor.model.parameter_kinds import can_be_fractional
+from advisor.model.space import Value, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
@@ -63,7 +63,7 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> 
 def _exists_in_a_trial(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
     """Return True if the parameter exists in at least one trial: it may depend on another parameter's value."""
     condition = (parameter.when or {}).items()
-    return any(all(k in trial and same(trial[k], v) for k, v in condition) for trial in params)
+    return any(all(k in trial and equal_values(trial[k], v) for k, v in condition) for trial in params)
 
 
 def _domain(parameter: Parameter) -> str:
@@ -94,5 +94,5 @@ def _with_logged_type(name: str, parameter: Parameter, values: Sequence[Value | 
     if not parameter.numeric or (parameter.type is not None and not fractional):
         return parameter
     logged = [v for v in values if v is not None]
-    whole = bool(logged) and all(isinstance(v, int) for v in logged) and not (fractional or is_continuous(name))
+    whole = bool(logged) and all(isinstance(v, int) for v in logged) and not (fractional or can_be_fractional(name))
     return parameter.model_copy(update={"type": "int" if whole else "float"})

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from advisor.model.parameter_kinds import is_continuous
+from advisor.model.parameter_kinds import can_be_fractional
 from advisor.model.space import FloatArray, Scale, Value, range_scale
 from advisor.model.spec import MAX_NAME, SAME, Parameter
 
@@ -182,7 +182,7 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
     numbers = np.array(distinct, dtype=np.float64)
     return Parameter(
         role="nuisance",
-        type="int" if isinstance(distinct[0], int) and not is_continuous(name) else "float",
+        type="int" if isinstance(distinct[0], int) and not can_be_fractional(name) else "float",
         low=float(numbers.min()),
         high=float(numbers.max()),
         scale=infer_scale(numbers, name),

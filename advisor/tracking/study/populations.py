@@ -19,7 +19,7 @@ import numpy as np
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Decision
-from advisor.model.space import same, words_of
+from advisor.model.space import equal_values, words_of
 from advisor.model.words import clean, count, listed, shorten
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
@@ -148,7 +148,7 @@ def _runs_with_value(experiment: Experiment, selection: str) -> Population:
         if (logged := run.params.get(name)) is not None
         and (
             logged == text
-            or (value is not None and (v := inference.parse_value(logged)) is not None and same(v, value))
+            or (value is not None and (v := inference.parse_value(logged)) is not None and equal_values(v, value))
         )
     ]
     if not chosen:

@@ -54,4 +54,4 @@ def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
 def _select_points(points: Points, keep: BoolArray, number: IntArray, *, fits: bool) -> Points:
     chosen = keep[points.runs]
     columns = number[points.runs[chosen]], points.steps[chosen], points.values[chosen], points.times[chosen]
-    return Points(*spill.offload(columns, fits=fits))
+    return Points(*spill.move_to_file(columns, fits=fits))

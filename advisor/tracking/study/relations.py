@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from advisor.model.parameter_kinds import is_batch_size, is_of_optimizer, is_regulariser
+from advisor.model.parameter_kinds import belongs_to_optimizer, is_batch_size, is_regulariser
 from advisor.model.space import (
     BoolArray,
     FloatArray,
@@ -84,7 +84,7 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
 
 def has_unknown_role(name: str) -> bool:
     """Return True if the name is not that of a common hyperparameter, so that only the trials show the role."""
-    return _importance_rank(name) <= (1,) and not is_of_optimizer(name)
+    return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
 def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
@@ -143,7 +143,7 @@ def _importance_rank(name: str) -> tuple[int]:
         return (4,)
     if is_regulariser(name):
         return (3,)
-    return (2,) if is_of_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
+    return (2,) if belongs_to_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
 
 
 def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> Dependent | None:

@@ -102,7 +102,7 @@ class TuningSaturated(Rule):
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
             counts = _Counts(as_good, len(pool), int(recent.sum()))
             finding = self._finding(study, best, variance[0], counts, gain, chance)
-            yield sampler.weakened(finding) if sampler.learned(study) else finding
+            yield sampler.weaken_finding(finding) if sampler.used_earlier_results(study) else finding
 
     def _finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: _Counts, gain: float, chance: float

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
+from advisor.computed.reinforcement.policy import MIN_POINTS, LoggedSignal
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
@@ -56,7 +56,9 @@ class Collapse:
     """Why more reward is possible, as a clause."""
 
 
-def read(study: Study, judged: Sequence[Logged], rewards: Mapping[int, Logged], limits: Limits) -> list[Collapse]:
+def read(
+    study: Study, judged: Sequence[LoggedSignal], rewards: Mapping[int, LoggedSignal], limits: Limits
+) -> list[Collapse]:
     """Return the trials whose entropy collapsed early although more reward was possible, best first."""
     late = {index: _late(entry) for index, entry in rewards.items()}
     starts = {entry.trial.index: _collapse_index(entry.curve.values, limits.collapsed) for entry in judged}
@@ -84,12 +86,12 @@ def _collapse_index(entropy: FloatArray, share: float) -> int:
     return int(below[0]) if len(below) else n
 
 
-def _late(entry: Logged) -> MeanLevel:
-    return mean_level(entry.curve.values[entry.part(_LATE, 1.0)])
+def _late(entry: LoggedSignal) -> MeanLevel:
+    return mean_level(entry.curve.values[entry.part_of_points(_LATE, 1.0)])
 
 
 def _collapse(
-    study: Study, entry: Logged, index: int, rewarded: Logged, better: MeanLevel | None, limits: Limits
+    study: Study, entry: LoggedSignal, index: int, rewarded: LoggedSignal, better: MeanLevel | None, limits: Limits
 ) -> Collapse | None:
     steps, entropy = entry.curve.steps, entry.curve.values
     if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < 2:

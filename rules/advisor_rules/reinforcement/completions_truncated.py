@@ -77,15 +77,15 @@ class CompletionsTruncated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._truncation(entry) for entry in policy.logged(study, "completions_truncated")]
+        judged = [self._truncation(entry) for entry in policy.logged_signals(study, "completions_truncated")]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
-    def _truncation(self, entry: policy.Logged) -> _Truncation:
+    def _truncation(self, entry: policy.LoggedSignal) -> _Truncation:
         values = entry.curve.values
-        start, late = (mean_level(values[entry.part(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
+        start, late = (mean_level(values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
         return _Truncation(entry.trial, start, late, late.p_above_other(start) <= self.false_alarms)
 
     def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:

@@ -84,14 +84,14 @@ class GroupsWithoutAdvantage(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._shares(entry) for entry in policy.logged(study, "groups_without_advantage")]
+        judged = [self._shares(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
         wasted = [s for s in judged if s.p(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
             yield self._finding(study, wasted, len(judged))
 
-    def _shares(self, entry: policy.Logged) -> _Shares:
+    def _shares(self, entry: policy.LoggedSignal) -> _Shares:
         values = entry.curve.values
-        return _Shares(entry.trial, mean_level(values[entry.part(0.0, self.start)]), mean_level(values))
+        return _Shares(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), mean_level(values))
 
     def _rarely_right(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""

@@ -84,14 +84,14 @@ class RolloutMismatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._mismatch(entry) for entry in policy.logged(study, "rollout_mismatch")]
+        judged = [self._mismatch(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
         apart = [m for m in judged if m.late.p_above(self.most) <= self.false_alarms]
         if judged[0] in apart and 2 * len(apart) > len(judged):
             yield self._finding(study, apart, len(judged))
 
-    def _mismatch(self, entry: policy.Logged) -> _Mismatch:
+    def _mismatch(self, entry: policy.LoggedSignal) -> _Mismatch:
         values = entry.curve.values
-        start, late = (mean_level(values[entry.part(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
+        start, late = (mean_level(values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
         return _Mismatch(entry.trial, start, late, late.p_above_other(start) <= self.false_alarms)
 
     def _finding(self, study: Study, apart: Sequence[_Mismatch], judged: int) -> Finding:

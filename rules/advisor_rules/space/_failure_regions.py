@@ -16,7 +16,7 @@ from advisor.model.message import Item, Message, Name, Number, Setting, lower_bo
 from advisor.model.space import BoolArray, FloatArray, IntArray, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
-from advisor.model.words import capital
+from advisor.model.words import capitalise
 from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
@@ -147,7 +147,7 @@ def _band(study: Study, tried: settings.Settings) -> Cut | None:
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
     which = _which(count, count, place)
-    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capital(f"{which} failed"))
+    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
     caption = say("These trials failed: {which}.", which=which)
     shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
     action = _rows.range_advice("Narrow the range of {name}", name, low, high)
@@ -173,7 +173,7 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> C
         bound = float(domain.from_unit(region.inside))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
     which = _which(region.failed, region.total, _beyond(name, edge, region.side))
-    why = capital(f"{which} failed")
+    why = capitalise(f"{which} failed")
     change: Change
     lacking = region.side == "high" and _lacks_memory(study, name, region)
     if low < high:
@@ -202,7 +202,7 @@ def _lacks_memory(study: Study, name: str, region: outliers.FailureRegion) -> bo
     """Return True if all settings that failed above the region's edge ran out of memory."""
     tried = settings.of_all_lengths(study)
     failed = tried.failed & (tried.numeric[name] >= region.edge)
-    return bool(failed.any() and settings.lacking_memory(study, tried)[failed].all())
+    return bool(failed.any() and settings.out_of_memory_settings(study, tried)[failed].all())
 
 
 def _combination(one: str, other: str) -> str:
@@ -285,7 +285,7 @@ def _search_combination(
         low=low,
         high=high,
         scale="log",
-        why=f"{capital(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
+        why=f"{capitalise(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
         + (f"; below {Setting(low)}, results are worse" if worse_below else ""),
     )
     action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
@@ -313,7 +313,7 @@ def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float
     which = _which(failed, total, place)
     change: Change
     if failed >= FORBIDDEN * total:
-        change = Forbid(region=Region(where=where, why=capital(f"{which} failed")))
+        change = Forbid(region=Region(where=where, why=capitalise(f"{which} failed")))
         action = say("Draw no trials with {place}.", place=place)
     else:
         action = say("Draw fewer trials with {place}: most fail there, but not all.", place=place)

@@ -84,10 +84,10 @@ class ScientificEffect(Rule):
             if lacking:
                 raise MissingData(lacking[0])
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
-        learned = sampler.learned(study)
+        learned = sampler.used_earlier_results(study)
         for question in questions:
             finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
         """Return the questions with their answers, and messages about missing data for other questions."""

@@ -67,7 +67,7 @@ class SpaceBoundaryInfeasible(Rule):
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         settings.require_two(study)
-        lacking = settings.lacking_memory(study, tried)
+        lacking = settings.out_of_memory_settings(study, tried)
         if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)

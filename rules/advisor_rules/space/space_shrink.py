@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
-from advisor.model.words import capital
+from advisor.model.words import capitalise
 from advisor.stats import boundaries, widening
 from advisor_rules.space import _good_region, _rows
 
@@ -132,11 +132,11 @@ class SpaceShrink(Rule):
                 for p, kept in spans
                 if kept[1] - kept[0] <= self.left
             ]
-        learned = bool(found) and sampler.learned(study)
-        tighter = promising.ranges(study, study.spec) if found else {}
+        learned = bool(found) and sampler.used_earlier_results(study)
+        tighter = promising.narrower_ranges(study, study.spec) if found else {}
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
             finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _finding(
         self,
@@ -157,7 +157,7 @@ class SpaceShrink(Rule):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
-            why = capital(f"{promising.LIES_HERE} of all settings")
+            why = capitalise(f"{promising.LIES_HERE} of all settings")
         return self.finding(
             _message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),

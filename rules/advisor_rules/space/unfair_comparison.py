@@ -90,7 +90,7 @@ class UnfairComparison(Rule):
                 needs="trials",
                 at_least=3,
             )
-        weakened = sampler.learned(study)
+        weakened = sampler.used_earlier_results(study)
         level = tried.level(self.false_alarms)
         for comparison in comparisons:
             numeric = list(comparison.numeric.values())
@@ -126,7 +126,7 @@ class UnfairComparison(Rule):
             found += [
                 self._outnumbered(comparison, o) for o in few[:1] if o.group not in {f.group for f in failing[:1]}
             ]
-            yield from (sampler.weakened(f) if weakened else f for f in found)
+            yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
     def _elsewhere(
         self, study: Study, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup
