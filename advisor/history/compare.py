@@ -114,7 +114,7 @@ def compare(
     becomes the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
     of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
-    _check(candidate, incumbent)
+    _require_comparable(candidate, incumbent)
     tried, best = _tried_and_best(candidate, incumbent)
     studies = {id(side.study): side.study for side in (candidate, incumbent)}.values()
     trial_variance = repeats.trial_variance([s for study in studies for s in repeats.settings(study)])
@@ -162,7 +162,7 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_representative(settings) for settings in tried]
+    best = [_choose_setting(settings) for settings in tried]
     if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
         raise AdvisorError(
             f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"

@@ -19,21 +19,21 @@ from advisor.history.answer import (
     MoreRuns,
     excess_in_words,
     limit_in_words,
-    percent,
-    quoted,
+    percent_text,
+    quote_name,
 )
 from advisor.history.case import Case, Question, build_case
 from advisor.history.compare import validation_sd
 from advisor.history.proposals import (
     Decision,
     Record,
-    numbers,
+    loop_positions,
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
 from advisor.model.words import count, listed, number
-from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
+from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest, half_width
 
 ERROR = 0.05
 """Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
@@ -53,7 +53,7 @@ loop.
 """
 
 
-def ask(study: Study, question: Question, experiment: str) -> Answer:
+def answer_for_study(study: Study, question: Question, experiment: str) -> Answer:
     """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
     ambiguous or invalid.
     """
@@ -133,7 +133,7 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
     return gain
 
 
-def _test(case: Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
+def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
@@ -170,12 +170,16 @@ def _decide_without_test(case: Case) -> Answer | None:
         return case.answer("not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0)))
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
-        return case.answer("not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
+        return case.answer(
+            "not decided", f"It did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
+        )
     violated = [limit for limit in case.limits if not limit.met]
     if violated:
         return case.answer("discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
     if not incumbent.results:
-        return case.answer("not decided", f"No run of {quoted(incumbent.name)} has a result.", case.runs_to_add((0, 1)))
+        return case.answer(
+            "not decided", f"No run of {quote_name(incumbent.name)} has a result.", case.runs_to_add((0, 1))
+        )
     if case.floor is None:
         has_repeats = any(len(p.costs) > 1 for p in case.every)
         why = (

@@ -106,17 +106,17 @@ def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
     valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
     near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
     if not near:
-        return "cannot tell", f"no trial with a result has {expects.parameter} near {short(expects.value)}"
+        return "cannot tell", f"no trial with a result has {expects.parameter} near {short_text(expects.value)}"
     best, value = valued[0]
-    result = f"{expects.parameter} {short(value)} gave {_value_text(study, best)}"
+    result = f"{expects.parameter} {short_text(value)} gave {_value_text(study, best)}"
     if best in near:
         return "kept", result
     ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
-    away = f"{short(ratio)} times {'higher' if value > expects.value else 'lower'}"
-    return "not kept", f"{result}, {away}; the best near {short(expects.value)} gave {_value_text(study, near[0])}"
+    away = f"{short_text(ratio)} times {'higher' if value > expects.value else 'lower'}"
+    return "not kept", f"{result}, {away}; the best near {short_text(expects.value)} gave {_value_text(study, near[0])}"
 
 
-def _judge_value_reached(study: Study, expects: BestReaches) -> JudgementWithReason:
+def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWithReason:
     best = study.ranked()[0]
     target_cost = expectation.value if study.minimize else -expectation.value
     return _judgement_text(

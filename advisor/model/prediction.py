@@ -132,10 +132,10 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
         case BestBeyond():
             than = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}"
             above = "above" if expects.side == "high" else "below"
-            return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
+            return f"the best trial has {expects.parameter} {above} {short_text(expects.end)}{than}"
         case BestNear():
-            low, high = map(short, expects.ends)
-            return f"the best trial has {expects.parameter} from {low} to {high}, near {short(expects.value)}"
+            low, high = map(short_text, expects.ends)
+            return f"the best trial has {expects.parameter} from {low} to {high}, near {short_text(expects.value)}"
         case BestReaches():
             likely = (
                 ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from advisor.model import parameter_kinds
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import Side, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial

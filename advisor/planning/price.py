@@ -15,7 +15,7 @@ from advisor.computed.pipeline.ranks import number_of_ranks
 from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
-from advisor.model.words import clean, count, trimmed
+from advisor.model.words import clean, count, plain_number
 from advisor.planning import gain
 from advisor.stats import power
 
@@ -58,7 +58,7 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) + _outside_steps(study, ended) if each else math.nan
-    gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
+    gpus = max((number_of_ranks(t) for t in ended if timing.on_gpu(t)), default=0)
     return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
 
 

@@ -21,7 +21,7 @@ from scipy.special import expit
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import difference
 from advisor.stats.importance import coordinates, squared_distances
-from advisor.stats.ranks import evenly_by_rank
+from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_EACH = 4

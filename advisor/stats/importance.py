@@ -19,7 +19,7 @@ from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import surface
-from advisor.stats.ranks import evenly_by_rank, normal_scores
+from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 SEED = 0
 MIN_TRIALS = 8

@@ -289,7 +289,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     The median of many points is approximately normal. The median of few points may contain atypical minibatches; in that case,
     half of the probability is assigned to the median's exponential tail and half to the first value.
     """
-    deviation, freedom = _lower_spread(noise)
+    deviation, freedom = _noise_scale(noise)
     tail = level_tail(-noise, 1) if len(noise) >= MIN_CHANGES else None
     if tail is None:
         first_value = deviation * stats.t.isf(_PROBABILITIES / 2, freedom)

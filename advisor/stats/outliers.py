@@ -25,7 +25,7 @@ _MAX_EXACT = 6000
 """Maximum number of permutations to enumerate."""
 
 
-def chance_of_share(failed: float, total: float, share: float) -> float:
+def chance_of_failed_share(failed: float, total: float, share: float) -> float:
     """Return the probability that at least `share` of all further trials fail, after `failed` of `total` did (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 

@@ -95,7 +95,7 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
         f"have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
         "batch sizes compare only with a learning rate tuned for each",
     )
-    axis = axis_of(study)
+    axis = axis_unit(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target(settings, curves, share)
     hits = {t: _first_below(curve, target) for t, curve in curves.items()}
@@ -106,7 +106,7 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     groups = [
         _group(size, group, hits, _units_per_step(axis, size), statistic) for size, group in compared_settings.items()
     ]
-    return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
+    return BatchSizeComparison(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
 
 def _require_two_sizes(settings: Sequence[_Setting], lack: str) -> None:
@@ -120,13 +120,13 @@ def _group(
     hits: Mapping[int, tuple[float, float]],
     per_step: float,
     statistic: Statistic,
-) -> Group:
+) -> BatchSizeGroup:
     """hits: the step and the seconds at which each trial first reaches the target, by the trial's index."""
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
     seconds = [s for t in trials if math.isfinite(s := hits[t.index][1])]
-    return Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
+    return BatchSizeGroup(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 
 def counts_to_target(metric: str) -> Unit | None:

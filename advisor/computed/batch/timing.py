@@ -90,7 +90,7 @@ def evaluation_share(study: Study) -> float:
     It is the median of the trials that logged step times. Evaluations take this time, and checkpoints if they are saved with them.
     """
     shares = []
-    for times in of_study(study):
+    for times in step_times_of_study(study):
         curve = study.cost_curve(times.trial)
         known = np.flatnonzero(np.isfinite(curve.times))
         if len(known) < 2:
@@ -102,7 +102,7 @@ def evaluation_share(study: Study) -> float:
     return float(np.median(shares)) if shares else math.nan
 
 
-def majority_above(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
+def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
     """Return the indices of the ratios that exceed the limit significantly; empty unless these are the majority.
 
     false_alarms: significance level.

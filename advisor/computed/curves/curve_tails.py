@@ -123,7 +123,7 @@ def best_endings(
     Raises MissingData if no good trial did, or if the learning rates decay, because a decay hides the effect of more steps.
     """
     complete = _complete_trials(study, best, reach)
-    constant_rate_trials = [t for t in complete if not 0 <= _steady_share(study, t) < MIN_STRETCH]
+    constant_rate_trials = [t for t in complete if not 0 <= _constant_rate_share(study, t) < MIN_STRETCH]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import Side, is_learning_rate, outwards, rounded
+from advisor.model.space import Side, is_learning_rate, round_outwards, round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, names_pretrained, of_optimizer

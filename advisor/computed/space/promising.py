@@ -29,8 +29,8 @@ from advisor.model.space import FloatArray, Value, counts_training, to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.stats import importance, ranks, screening
-from advisor.stats.surface import Surface, compressed
-from advisor.stats.widening import between
+from advisor.stats.surface import Surface, compress_costs
+from advisor.stats.widening import range_between
 
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
@@ -163,7 +163,7 @@ def fit_model(study: Study) -> Fit | None:
     values = np.full(len(costs), np.nan)
     values[done] = compress_costs(costs[done])
     values[~done] = np.nanmax(values)
-    rows = ranks.evenly_by_rank(values, MAX_POINTS)
+    rows = ranks.choose_evenly_by_rank(values, MAX_POINTS)
     columns = [study.positions(n, trials)[rows] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
     if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:

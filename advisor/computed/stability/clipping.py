@@ -14,9 +14,9 @@ from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import tails
-from advisor.stats.ratios import chance_of_share
+from advisor.stats.ratios import p_of_share
 
 EXTREME = 0.5
 """Maximum share of clipped updates at which a lower threshold is the remedy for instability; from the playbook."""

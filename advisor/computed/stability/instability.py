@@ -12,7 +12,7 @@ from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, Side, as_number, is_learning_rate
 from advisor.model.study import Curve, Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import tails
 from advisor.stats.curve import diverged_at
 
@@ -221,7 +221,9 @@ def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
         if len(norms) < tails.MIN_POINTS:
-            norms = np.concatenate([norms, _late(study, trial, study.curve(trial, "grad_norm").finite).values])
+            norms = np.concatenate(
+                [norms, _after_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
+            )
     return norms
 
 

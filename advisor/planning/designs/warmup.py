@@ -60,7 +60,11 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     # A low rate that was unstable for another reason is no limit: the best trial trains above it.
     unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
     times = _times_within_usual(study, rate, unstable, request.numbers.get("times", TIMES))
-    peak, lengths, parameters = significant(times * unstable, 3), candidates(steps), fixed_parameters(setting, base)
+    peak, lengths, parameters = (
+        round_significant(times * unstable, 3),
+        candidates(steps),
+        fixed_parameters(setting, base),
+    )
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
@@ -90,7 +94,7 @@ def _times_within_usual(study: Study, rate: str, unstable: float, times: float) 
     """Return the ratio of the peak to the unstable learning rate, limited so that the peak is not beyond the usual rates."""
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
-    return times if times * unstable <= limit else significant(limit / unstable, 3)
+    return times if times * unstable <= limit else round_significant(limit / unstable, 3)
 
 
 def candidates(steps: int) -> tuple[int, ...]:

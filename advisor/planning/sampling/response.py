@@ -11,10 +11,10 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr
 
-from advisor.model.space import BoolArray, FloatArray, Side, Value, same
+from advisor.model.space import BoolArray, FloatArray, Side, Value, equal_values
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
-from advisor.stats.surface import Surface, compressed
+from advisor.stats.surface import Surface, compress_costs
 
 _ABSENT = 0.5
 """Position on an axis of a trial that lacks the hyperparameter."""

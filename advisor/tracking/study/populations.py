@@ -14,7 +14,7 @@ import numpy as np
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Decision
-from advisor.model.space import same
+from advisor.model.space import equal_values
 from advisor.model.words import clean, count, shorten
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import inference

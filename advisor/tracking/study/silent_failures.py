@@ -192,7 +192,7 @@ def _collapse(costs: ObjectiveCosts, trial: int) -> str:
     first, best = float(curve.values[0]), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
     constant = np.abs(curve.values - level) <= max(_CONSTANT * gain, 1e-12)
-    length = _length_of_tail(constant)
+    length = _count_trailing_true(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _COLLAPSED * gain > 0:
         return ""
     if gain <= _MOVED * costs.range or length <= _longest_stay(costs.curves, level, _CONSTANT * gain):
@@ -231,7 +231,7 @@ def _lost(loss: FloatArray) -> tuple[float, float] | None:
     return (lowest, float(np.median(tail))) if tail.min() >= lowest + _LOST * (loss[0] - lowest) else None
 
 
-def _cost_before(costs: Costs, curve: Curve, metric: str, loss: Curve) -> float:
+def _cost_before(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) -> float:
     """Return the trial's cost before it learned: its first one, or the first training loss if the objective is the same loss."""
     first = float(curve.values[0])
     if metric_direction.quantity(costs.metric) != metric_direction.quantity(metric) or loss.steps[0] >= curve.steps[0]:
@@ -242,7 +242,7 @@ def _cost_before(costs: Costs, curve: Curve, metric: str, loss: Curve) -> float:
 def _lost_part(values: FloatArray, start: float, range_of_costs: float) -> int:
     """Return the number of evaluations at the end at which most of the gain from `start` was lost; 0 if it was not lost."""
     gain = start - float(values.min())
-    length = _length_of_tail(values >= values.min() + _LOST * gain)
+    length = _count_trailing_true(values >= values.min() + _LOST * gain)
     if length < max(_MIN_FLAT, _TAIL * len(values)) or gain <= _MOVED * range_of_costs:
         return 0
     return 0 if gain < _BEYOND_NOISE * float(np.median(np.abs(np.diff(values[-length:])))) else length

@@ -164,12 +164,12 @@ class CurveSaturated(Rule):
         )
 
 
-def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
+def _bounds(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
     """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on what it is compared
     with."""
-    unit, lead = Name(study.spec.objective.metric), curve_tails.lead(study)
-    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat_endings), 2), metric=unit)
-    if curve_tails.on_one_plateau(study, flat_endings):
+    unit, lead = Name(study.spec.objective.metric), curve_tails.lead_of_best(study)
+    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
+    if curve_tails.are_on_one_plateau(study, flat_endings):
         level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
         return say(
             "{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level

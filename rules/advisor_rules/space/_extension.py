@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import Side, as_number, outwards
+from advisor.model.space import Side, as_number, round_outwards
 from advisor.model.study import Study
 from advisor.model.words import plain_number, setting
 from advisor.stats import boundaries
-from advisor.stats.surface import compressed
+from advisor.stats.surface import compress_costs
 from advisor_rules.space import _regularisers
 
 MIN_POOR = 3

@@ -112,7 +112,7 @@ def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_End]:
         ("high", float(own.max()), int(np.sum(rest > own.max()))),
     )
     return [
-        _End(axis, side, at, beyond, best_of.chance_of_none(len(own) + len(rest), len(own), beyond))
+        _End(axis, side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
         if beyond >= max(1.0, _MATERIAL * len(rest))
     ]

@@ -18,7 +18,7 @@ from advisor.model.space import Domain, FloatArray, as_number, counts_training, 
 from advisor.model.study import Study
 from advisor.stats import surface
 from advisor.stats.importance import coordinates, squared_distances
-from advisor.stats.ranks import evenly_by_rank
+from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_VALUES = 5

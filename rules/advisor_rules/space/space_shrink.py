@@ -113,11 +113,11 @@ class SpaceShrink(Rule):
                 return
         tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         narrow = self._narrow_parts(tried, axes, tolerance)
-        learned = bool(narrow) and sampler.learned(study)
-        tighter = promising.ranges(study, study.spec) if narrow else {}
+        learned = bool(narrow) and sampler.used_earlier_results(study)
+        tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
         for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
             finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _narrow_parts(
         self, tried: settings.Settings, axes: Sequence[str], tolerance: float

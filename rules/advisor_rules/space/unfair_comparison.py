@@ -94,7 +94,7 @@ class UnfairComparison(Rule):
         level = tried.level(self.false_alarms)
         for comparison in comparisons:
             found = self._disadvantages(study, comparison, level)
-            yield from (sampler.weakened(f) if weakened else f for f in found)
+            yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
     def _disadvantages(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value most affected by it."""

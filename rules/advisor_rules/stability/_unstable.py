@@ -14,7 +14,7 @@ from advisor.computed.stability.loss_blowups import Blowup
 from advisor.model.change import SetRange
 from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import rounded
+from advisor.model.space import round_significant
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
@@ -91,7 +91,7 @@ class UnstableTrials:
         stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
         positions = domain.to_unit([float(self.near.rates[t.index]) for t in stable])
         costs = study.costs[[t.index for t in stable]]
-        return len(study.searched) == 1 and boundaries.turns_inside(positions, costs, "low")
+        return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
     def _highest(self) -> float:
         """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""

@@ -140,7 +140,7 @@ class StabilityEdge(Rule):
     ) -> Iterator[tuple[_Edge, int]]:
         """Yield each significant edge and the number of stable settings below it. logs: logarithms of the rates, shape (n,)."""
         log_factors = np.log10([[self.factor, self.next]])
-        for region in outliers.regions(
+        for region in outliers.find_failure_regions(
             logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
         ):
             if region.p <= self.false_alarms:

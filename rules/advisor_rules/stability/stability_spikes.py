@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import spikes, tails
 
 
@@ -201,7 +201,7 @@ def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> C
             Mark(
                 trial=worst.trial.id,
                 step=int(worst.curve.steps[i]),
-                label=f"{trimmed(float(worst.outliers.ratios[i]), 3)}-fold",
+                label=f"{plain_number(float(worst.outliers.ratios[i]), 3)}-fold",
             )
             for i in worst.outliers.indices[:5]
         ),

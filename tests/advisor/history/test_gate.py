@@ -7,7 +7,7 @@ import pytest
 from gate_studies import loop, repeated
 
 from advisor.history.case import Question
-from advisor.history.gate import ERROR, ask, record_of
+from advisor.history.gate import ERROR, answer_for_study, record_of
 from advisor.history.proposals import tag_value
 from advisor.model.errors import AdvisorError
 
