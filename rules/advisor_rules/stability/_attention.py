@@ -40,7 +40,7 @@ class Logits:
     def p_grown(self, reference: MeanLevel, factor: float) -> float:
         """Return the larger p-value of two tests: the late logits exceed the reference by the factor, and they have grown."""
         shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
-        return max(shifted.p_above_mean_level(reference), self.late.p_above_mean_level(self.before))
+        return max(shifted.p_above_other(reference), self.late.p_above_other(self.before))
 
 
 def read(study: Study, material: float) -> list[Logits]:
@@ -72,7 +72,7 @@ def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits 
     if len(values) < MIN_POINTS or p is None:
         return None
     quarter = len(values) // 4
-    return Logits(trial, _mean_level(values[quarter : 2 * quarter]), _mean_level(values[-quarter:]), p)
+    return Logits(trial, _level_with_trend(values[quarter : 2 * quarter]), _level_with_trend(values[-quarter:]), p)
 
 
 def _end(study: Study, trial: Trial) -> float:
@@ -86,7 +86,7 @@ def _end(study: Study, trial: Trial) -> float:
     return float(losses.steps[losses.values <= np.median(losses.values[:_START])][-1])
 
 
-def _mean_level(values: FloatArray) -> MeanLevel:
+def _level_with_trend(values: FloatArray) -> MeanLevel:
     """Return the mean of a quarter (n,), n >= 5. Its noise is that of block means around a line: steady growth is no noise."""
     means = np.array([part.mean() for part in np.array_split(values, BLOCKS)])
     at = np.arange(BLOCKS)
