@@ -11,7 +11,7 @@ import numpy as np
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import BLOCKS, MeanLevel
+from advisor.stats.blocks import BLOCKS, MeanLevel, mean_level
 
 MIN_POINTS = 20
 """Minimum number of logged logits of a trial: each quarter must show their noise."""
