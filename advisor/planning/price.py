@@ -19,6 +19,9 @@ from advisor.model.words import clean, count, plain_number
 from advisor.planning import gain
 from advisor.stats import power
 
+MAX_PAUSE_S = 300.0
+"""Maximum seconds between two runs in which one process ends and the next one starts and loads its model. Our choice."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -135,8 +138,8 @@ def _epochs(study: Study, trials: Sequence[Trial], steps: float) -> float:
 def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     """Return the time of a run that is not spent on its steps: from its start to step 0, and from its last point to the next run.
 
-    So the start of the process counts, whether the launcher or the training itself began the run. A pause counts only if it is
-    shorter than the run before it; a longer one may be a person's.
+    So the start of the process counts, whether the launcher or the training itself began the run. A pause longer than
+    `MAX_PAUSE_S` does not count, because a person may have made it.
     """
     starts, ends = [], []
     for trial in trials:
@@ -148,7 +151,7 @@ def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
         ends.append((trial.started, float(curve.times[known[-1]])))
     ends.sort()
     pauses = [later - start - length for (start, length), (later, _) in pairwise(ends)]
-    pauses = [pause for pause, (_, length) in zip(pauses, ends, strict=False) if 0 <= pause < length]
+    pauses = [pause for pause in pauses if 0 <= pause <= MAX_PAUSE_S]
     return float(sum(np.median(times) for times in (starts, pauses) if times))
 
 
