@@ -73,7 +73,7 @@ def hostile_report() -> Report:
         parameters=parameters,
         notes=tuple(names),
     )
-    study = make_study(len(names) * 2, spec=spec, names=names, statuses={0: "infeasible", 1: "diverged"}, dense=False)
+    study = make_study(len(names), spec=spec, names=names, statuses={0: "infeasible", 1: "diverged"}, dense=False)
     study = Study(
         spec,
         study.trials,
