@@ -26,7 +26,7 @@ _EQUAL_ADVICE = (
 )
 _HARDER_ADVICE = "Evaluate on more or harder {what}, or by a finer metric{late}."
 _CONFIDENCE = 0.95
-"""Confidence of the finding about perfect scores. Our choice, because no test is needed."""
+"""Confidence of the finding about perfect scores. This confidence is our choice, because no test is needed."""
 _SEEDS_ADVICE = (
     "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 )
@@ -117,7 +117,8 @@ class EvalSize(Rule):
     def _at_the_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
         score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
         message = say(
-            "{k} of {settings} settings reach a best {metric} of {score}. No result is better, so it no longer tells them apart.",
+            "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer tells "
+            "the settings apart.",
             k=len(perfect),
             settings=settings,
             metric=Name(study.spec.objective.metric),
@@ -134,7 +135,7 @@ class EvalSize(Rule):
         action: Message | str = _EQUAL_ADVICE
         if by_seeds:
             action = _SEEDS_ADVICE
-        elif not test.spread > 0:  # equal results do not show how much larger a set must be
+        elif not test.spread > 0:  # Equal results do not show how much larger the validation set must be.
             action = _harder(study, trials)
         elif factor <= validation.MAX_TIMES:
             action = say(
@@ -163,7 +164,7 @@ class EvalSize(Rule):
     def _rows(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Iterator[tuple[str, Item | float]]:
         yield "validation examples", round(trials[0].fact("n_valid"))
         yield "standard error of one trial", float(test.error / math.sqrt(1 - self.agreement))
-        yield "standard error not shared by trials", float(test.error)
+        yield "standard error of the difference of two trials", float(test.error)
         yield "assumed correlation of errors", self.agreement
         yield f"range of the {len(trials)} best trials", float(test.spread)
         rare = Percent(self.false_alarms)

@@ -23,7 +23,7 @@ _GROWS = (
 )
 _SHORT = "Raise the maximum length of completions, or leave truncated completions out of the loss."
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: the share is a count, but a task can work although some of its completions are cut off."""
+"""Confidence before noise is considered: the share is a count, but a task can work although some of its completions are cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class CompletionsTruncated(Rule):
 
     ## Why it matters
     A truncated completion has no final answer, so its reward says little about what it contains. If completions grow into the
-    limit, the reward often pays for length and not for quality. If they never fitted, the policy learns to answer without what it
-    cannot finish.
+    limit, the reward often pays for length and not for quality. If completions never fitted, the policy learns to answer without
+    the part that it cannot finish.
 
     ## What to do
     Read truncated completions. If the text repeats itself, change the reward: no term that grows with length, or a penalty near the

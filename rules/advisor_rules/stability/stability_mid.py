@@ -15,7 +15,7 @@ from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
-from advisor.stats import jumps, spikes
+from advisor.stats import spikes, tails
 from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
 
 
@@ -105,7 +105,7 @@ class StabilityMid(Rule):
         blowups = [b for b in by_trial if b is not None]
         if not blowups:
             raise MissingData(
-                f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
+                f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the "
                 "gradient norm, at every step",
                 needs="train_loss",
             )
