@@ -22,8 +22,7 @@ def outcome(judged: str) -> Outcome:
     return Outcome(prediction=made, judged=judged, predicted=f"the best {EVIL} is 0.3", observed=f"{EVIL} is 0.28")
 
 
-@pytest.fixture(scope="module")
-def with_rounds(report: Report) -> Report:
+def hostile_history() -> History:
     rounds = tuple(
         Round(
             study=f"{EVIL}-{i}",
@@ -40,14 +39,18 @@ def with_rounds(report: Report) -> Report:
         )
         for i in (1, 2)
     )
-    history = History(
+    return History(
         objective=Objective(metric="val/loss", direction="minimize"),
         rounds=rounds,
         said=(f"3 trials of {EVIL} count.",),
         hit_rates=hit_rates(o for r in rounds for o in r.outcomes),
         stop="Stop.",
     )
-    return report.model_copy(update={"history": history})
+
+
+@pytest.fixture(scope="module")
+def with_rounds(report: Report) -> Report:
+    return report.model_copy(update={"history": hostile_history()})
 
 
 def test_the_page_judges_each_prediction(with_rounds: Report) -> None:
