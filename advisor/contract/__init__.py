@@ -33,6 +33,9 @@ SKIPPED_STEPS = "train/skipped_steps"
 """Number of steps that the gradient scaler skipped just before this one because gradients overflowed; absent without a scaler."""
 LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
+ATTENTION_LOGIT = "train/max_attention_logit"
+"""Largest attention logit of a batch over all layers, heads and positions: the largest product of a query and a key, scaled, before
+the softmax. The hook does not log it, because only your model knows its logits."""
 SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
 """Step times of the slowest and the fastest rank in seconds. Step times are equal on all ranks if the ranks wait for each other in

@@ -49,6 +49,7 @@ Signal = Literal[
     "clipped",  # share of updates whose gradient was clipped
     "loss_scale",  # factor by which a gradient scaler multiplies the loss
     "skipped_steps",  # number of steps that the scaler skipped just before this one
+    "attention_logit",  # largest attention logit of a batch over all layers, before the softmax
     "device_utilisation",  # share of time during which the device was computing
     "device_memory",  # peak number of bytes that tensors have used on the device so far
     "policy_reward",  # mean reward of the completions that a policy is trained on

@@ -32,6 +32,8 @@ class Cost:
     gpus: int
     """GPUs of one run; 0 if it runs on CPUs, or if that is unknown."""
     unit: str = "step"
+    epochs: float = math.nan
+    """Passes of one run over the training data; NaN if they need not be named."""
 
     @property
     def sentence(self) -> str:
@@ -39,7 +41,8 @@ class Cost:
         text = f"This costs {count(self.runs, 'run')}"
         if math.isfinite(self.steps):
             all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
-            text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}"
+            epochs = f" ({_number(self.epochs)} epochs)" if math.isfinite(self.epochs) else ""
+            text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}{epochs}"
         if math.isfinite(self.seconds):
             in_turn = " in all, one after the other" if self.runs > 1 else ""
             text += f", about {hours(self.runs * self.seconds)}{in_turn}"
@@ -59,7 +62,7 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) + _outside_steps(study, ended) if each else math.nan
     gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
-    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
+    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epochs(study, ended, steps))
 
 
 def summary(study: Study, spec: StudySpec) -> str:
@@ -121,6 +124,12 @@ def _seconds_per_step(study: Study, index: int) -> float:
         return float((curve.times[last] - curve.times[first]) / (curve.steps[last] - curve.steps[first]))
     times = study.curve(study.trials[index], "step_time").finite.values
     return float(times.mean()) if len(times) else math.nan
+
+
+def _epochs(study: Study, trials: Sequence[Trial], steps: float) -> float:
+    """Return the epochs of this many steps in the study of a language model, which overfits within a few; NaN otherwise."""
+    lengths = {t.fact("steps_per_epoch") for t in trials} if study.kind == "language-model" else set()
+    return steps / length if len(lengths) == 1 and (length := lengths.pop()) > 0 else math.nan
 
 
 def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:

@@ -44,8 +44,24 @@ class Level:
 
 def level(values: FloatArray) -> Level:
     """Return the level of finite values (n,), n >= 2."""
-    means = np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
+    means = _block_means(values)
     return Level(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
+
+
+def level_with_trend(values: FloatArray) -> Level:
+    """Return the level of finite values (n,), n >= 3, whose trend does not count as noise.
+
+    The error is that of the deviations of the block means from a straight line through them.
+    """
+    means = _block_means(values)
+    at = np.arange(len(means)) - (len(means) - 1) / 2
+    rest = means - means.mean() - at * (at @ means) / (at @ at)
+    freedom = len(means) - 2
+    return Level(float(means.mean()), math.sqrt(float(rest @ rest) / freedom / len(means)), float(freedom))
+
+
+def _block_means(values: FloatArray) -> FloatArray:
+    return np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
 
 
 def _p(difference: float, error: float, freedom: float) -> float:

@@ -165,6 +165,17 @@ def _is_loss_scale(name: str) -> bool:
     return {"loss", "scale"} <= parts and len(parts) <= 4
 
 
+def _is_attention_logit(name: str) -> bool:
+    """Return True for the largest logit of the whole model; a number in the name is that of a layer or a head."""
+    parts = set(words(name))
+    return (
+        bool(parts & {"attention", "attn", "qk"})
+        and bool(parts & {"logit", "logits"})
+        and "max" in parts
+        and not any(character.isdigit() for character in name)
+    )
+
+
 _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
     ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
@@ -174,6 +185,7 @@ _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("clipped", contract.CLIPPED, lambda name: name == contract.CLIPPED),
     ("loss_scale", contract.LOSS_SCALE, _is_loss_scale),
     ("skipped_steps", contract.SKIPPED_STEPS, lambda name: name == contract.SKIPPED_STEPS),
+    ("attention_logit", contract.ATTENTION_LOGIT, _is_attention_logit),
     ("compute_time", contract.COMPUTE_TIME, lambda name: name == contract.COMPUTE_TIME),
     ("device_utilisation", contract.DEVICE_UTILISATION, lambda name: name == contract.DEVICE_UTILISATION),
     ("device_memory", contract.DEVICE_MEMORY_PEAK, lambda name: name == contract.DEVICE_MEMORY_PEAK),

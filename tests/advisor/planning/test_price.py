@@ -44,6 +44,13 @@ def test_the_start_of_a_process_and_the_pause_after_it_count(gap: float, seconds
     assert price.cost(replace(study, metrics=blocks, trials=trials), spec).seconds == pytest.approx(seconds)
 
 
+def test_the_epochs_of_a_language_model_are_named(study: Study) -> None:
+    trials = tuple(replace(t, facts={**t.facts, "steps_per_epoch": "400"}) for t in study.trials)
+    of = replace(study, trials=trials, kind="language-model")
+    assert ": 3 runs of 1,000 steps (2.5 epochs), about " in price.cost(of, of.spec).sentence
+    assert "epochs" not in price.cost(replace(study, trials=trials), study.spec).sentence
+
+
 def test_results_at_step_0_tell_no_length() -> None:
     study = logged_at_0()
     assert price.cost(study, base(study)).sentence == "This costs 6 runs."

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 from promise import kept, studies
 
-from advisor.stats.blocks import level
+from advisor.model.space import FloatArray
+from advisor.stats.blocks import Level, level, level_with_trend
 
 
 def test_the_level_is_the_mean_and_its_error_that_of_the_blocks() -> None:
@@ -11,6 +15,13 @@ def test_the_level_is_the_mean_and_its_error_that_of_the_blocks() -> None:
     assert one.mean == 3.0
     assert np.isclose(one.error, np.std([1, 2, 3, 4, 5], ddof=1) / np.sqrt(5))
     assert one.freedom == 4
+
+
+def test_a_trend_is_no_noise() -> None:
+    rising = np.linspace(0.0, 1.0, 20)
+    assert level_with_trend(rising).mean == level(rising).mean
+    assert level_with_trend(rising).p_above(0.4) < 1e-6
+    assert level(rising).p_above(0.4) > 0.1
 
 
 def test_p_values_agree_with_the_direction() -> None:
@@ -26,9 +37,10 @@ def test_constant_parts_are_compared_exactly() -> None:
     assert one.p_above_level(one) == 1.0
 
 
-def test_it_keeps_its_level_on_correlated_noise() -> None:
+@pytest.mark.parametrize("of", [level, level_with_trend])
+def test_it_keeps_its_level_on_correlated_noise(of: Callable[[FloatArray], Level]) -> None:
     above = []
     for seed in studies(200):
         noise = np.random.default_rng(seed).normal(size=101)
-        above.append(level(noise[1:] + 0.5 * noise[:-1]).p_above(0.0) <= 0.05)
+        above.append(of(noise[1:] + 0.5 * noise[:-1]).p_above(0.0) <= 0.05)
     assert kept(sum(above), len(above))

@@ -149,6 +149,28 @@ def test_the_loss_scale_is_no_loss():
     assert metric_names.guess_objective(counts) == "val/loss"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train/max_attention_logit",
+        "max_attention_logit",
+        "max_attn_logit",
+        "attn_logit_max",
+        "max_qk_logit",
+        "attn/max_logits",
+    ],
+)
+def test_the_largest_attention_logit_is_a_signal_and_no_objective(name):
+    counts = {name: 100, "attn/layer_3/max_logit": 100, "mean_attention_logit": 100, "val/loss": 3}
+    assert metric_names.find_signals(counts, "val/loss", counts)["attention_logit"] == name
+    assert not metric_names.measures_success(name)
+
+
+def test_the_logit_of_one_layer_is_not_that_of_the_model():
+    counts = {"attn/layer_3/max_logit": 100, "val/loss": 3}
+    assert "attention_logit" not in metric_names.find_signals(counts, "val/loss", counts)
+
+
 def test_an_evaluations_speed_is_no_signal_and_no_objective():
     counts = {
         "eval_model_preparation_time": 8,
