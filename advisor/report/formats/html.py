@@ -138,7 +138,7 @@ def _template_environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "breakable": _breakable_name,
-        "capital": words.capital,
+        "capital": words.capitalise,
         "cells": _cells_markup,
         "clean": words.clean,
         "count": words.count,

@@ -11,7 +11,7 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
 from advisor.model.reading import Decision
-from advisor.model.words import capital, clean, confidence, count, sentence, setting, shorten
+from advisor.model.words import capitalise, clean, confidence, count, sentence, setting, shorten
 from advisor.planning.new_scores import NOT_COMPARABLE
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
@@ -172,7 +172,7 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
             asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
-    rows = [replace(r, why=capital(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
+    rows = [replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
     return tuple(
         replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows)
     )
@@ -311,7 +311,9 @@ def stopper_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
     if found is None or found.guard is None:
         return ()
     outcomes = (found.guard, *found.others)
-    return tuple((capital(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes)
+    return tuple(
+        (capitalise(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes
+    )
 
 
 def _inference_text(reason: str) -> str:

@@ -1,6 +1,6 @@
 """Interprets names of metrics about a policy that is trained by rewards: those of TRL, verl and slime.
 
-Names are compared exactly, because their words also occur elsewhere: a classifier has an entropy, an optimizer clips as well.
+Only whole names are compared, because the words also occur elsewhere: a classifier has an entropy, and optimizers clip gradients.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _NAMES: Mapping[Signal, tuple[str, ...]] = {
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }
-"""Names of each signal, without the prefix of the training split; the first one that was logged counts."""
+"""Metric names of each signal, without the prefix of the training split; the first name that was logged counts."""
 _DIAGNOSTICS = frozenset(
     name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
 )
 _PREFIX = "train/"
 
 
-def find_policy_signals(metrics: Iterable[str]) -> dict[Signal, str]:
-    """Return the metric of each signal about a policy; none unless a reward of the training was logged."""
+def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
+    """Return the metric of each signal about a policy; empty if no training reward was logged."""
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
     found = {
         signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()

@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Percent, say
-from advisor.model.space import rounded
+from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
@@ -104,7 +104,7 @@ class WeightDecayWeak(Rule):
             fix="Do not count on weight decay to regularise:"
             if searched is None
             else say("Fix {name}:", name=Name(searched)),
-            acts=Number(rounded(_ACTS / best.rate_sum, 2)),
+            acts=Number(round_significant(_ACTS / best.rate_sum, 2)),
         )
         change: Change = Advise(text=str(action))
         if searched is not None:

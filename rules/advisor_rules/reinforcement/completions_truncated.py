@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Message, Name, Percent, Probability, limited, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _LIMIT = "max_completion_length"
 _GROWS = (
@@ -29,8 +29,8 @@ _CONFIDENCE = 0.9
 @dataclass(frozen=True, slots=True)
 class _Truncation:
     trial: Trial
-    start: Level
-    late: Level
+    start: MeanLevel
+    late: MeanLevel
     grew: bool
     """Whether the share rose from the start beyond noise."""
 
@@ -77,16 +77,16 @@ class CompletionsTruncated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._truncation(entry) for entry in policy.logged(study, "completions_truncated")]
+        judged = [self._truncation(entry) for entry in policy.logged_signals(study, "completions_truncated")]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
-    def _truncation(self, entry: policy.Logged) -> _Truncation:
+    def _truncation(self, entry: policy.LoggedSignal) -> _Truncation:
         values = entry.curve.values
-        start, late = (level(values[entry.part(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
-        return _Truncation(entry.trial, start, late, late.p_above_level(start) <= self.false_alarms)
+        start, late = (mean_level(values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
+        return _Truncation(entry.trial, start, late, late.p_above_other(start) <= self.false_alarms)
 
     def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
         first = cut[0]
@@ -119,7 +119,7 @@ class CompletionsTruncated(Rule):
                         ("p-value of the excess", limited(Probability(p), self.false_alarms)),
                         (
                             "p-value of the rise",
-                            limited(Probability(first.late.p_above_level(first.start)), self.false_alarms),
+                            limited(Probability(first.late.p_above_other(first.start)), self.false_alarms),
                         ),
                     )
                 ),

@@ -74,8 +74,8 @@ class EntropyCollapse(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = policy.logged(study, "policy_entropy")
-        rewards = {entry.trial.index: entry for entry in policy.logged(study, "policy_reward")}
+        judged = policy.logged_signals(study, "policy_entropy")
+        rewards = {entry.trial.index: entry for entry in policy.logged_signals(study, "policy_reward")}
         judged = [entry for entry in judged if entry.trial.index in rewards]
         if not judged:
             raise MissingData("no trial logged both its reward and its entropy at enough steps")

@@ -15,7 +15,7 @@ from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Name, Number, Probability, limited, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level, level_with_trend
+from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
 _SYNC = "Check that the engine that samples gets the trainer's weights after each update: the difference grows."
 _SAME = "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
@@ -27,13 +27,13 @@ on seeds on which the limit was chosen."""
 @dataclass(frozen=True, slots=True)
 class _Mismatch:
     trial: Trial
-    start: Level
-    halves: tuple[Level, Level]
+    start: MeanLevel
+    halves: tuple[MeanLevel, MeanLevel]
     """Levels in the first and in the second half of the training."""
 
     @property
-    def larger(self) -> Level:
-        """Level in the half with the larger mean."""
+    def larger(self) -> MeanLevel:
+        """MeanLevel in the half with the larger mean."""
         return max(self.halves, key=lambda level: level.mean)
 
     def p_above(self, limit: float) -> float:
@@ -98,20 +98,20 @@ class RolloutMismatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._mismatch(entry) for entry in policy.logged(study, "rollout_mismatch")]
+        judged = [self._mismatch(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
         apart = [m for m in judged if m.p_above(self.most) <= self.false_alarms]
         if judged[0] in apart and 2 * len(apart) > len(judged):
             yield self._finding(study, apart, len(judged))
 
-    def _mismatch(self, entry: policy.Logged) -> _Mismatch:
+    def _mismatch(self, entry: policy.LoggedSignal) -> _Mismatch:
         values = entry.curve.values
-        early, late = (level_with_trend(values[entry.part(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
-        return _Mismatch(entry.trial, level(values[entry.part(0.0, self.start)]), (early, late))
+        early, late = (level_with_trend(values[entry.part_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
+        return _Mismatch(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), (early, late))
 
     def _finding(self, study: Study, apart: Sequence[_Mismatch], judged: int) -> Finding:
         first = apart[0]
         larger = first.larger
-        action = _SYNC if larger.p_above_level(first.start) <= self.false_alarms else _SAME
+        action = _SYNC if larger.p_above_other(first.start) <= self.false_alarms else _SAME
         return self.finding(
             say(
                 "In the {half} half of the training of {trial}, the probability of a sampled word differs by a factor of {factor} "
@@ -152,7 +152,7 @@ class RolloutMismatch(Rule):
                     ("p-value of the excess", limited(Probability(first.p_above(self.most)), self.false_alarms)),
                     (
                         "p-value of the rise",
-                        limited(Probability(first.larger.p_above_level(first.start)), self.false_alarms),
+                        limited(Probability(first.larger.p_above_other(first.start)), self.false_alarms),
                     ),
                 )
             ),

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import BLOCKS, Level, level
+from advisor.stats.blocks import BLOCKS, MeanLevel, mean_level
 
 MIN_POINTS = 20
 """Minimum number of logged logits of a trial: each quarter must show their noise."""
@@ -25,9 +25,9 @@ class Logits:
     """The largest attention logits of one trial, on a log scale, beside the best trial's results."""
 
     trial: Trial
-    before: Level
+    before: MeanLevel
     """Log of the logits in the second quarter of the training."""
-    late: Level
+    late: MeanLevel
     """Log of the logits in the last quarter."""
     p_worse: float
     """p-value of results that are worse than the best trial's at the same steps in the second half; 0 for a trial that diverged."""
@@ -37,10 +37,10 @@ class Logits:
         """Geometric mean of the logits in the last quarter."""
         return math.exp(self.late.mean)
 
-    def p_grown(self, reference: Level, factor: float) -> float:
+    def p_grown(self, reference: MeanLevel, factor: float) -> float:
         """Return the larger p-value of two tests: the late logits exceed the reference by the factor, and they have grown."""
-        shifted = Level(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
-        return max(shifted.p_above_level(reference), self.late.p_above_level(self.before))
+        shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
+        return max(shifted.p_above_other(reference), self.late.p_above_other(self.before))
 
 
 def read(study: Study, material: float) -> list[Logits]:
@@ -72,7 +72,7 @@ def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits 
     if len(values) < MIN_POINTS or p is None:
         return None
     quarter = len(values) // 4
-    return Logits(trial, _level(values[quarter : 2 * quarter]), _level(values[-quarter:]), p)
+    return Logits(trial, _level_with_trend(values[quarter : 2 * quarter]), _level_with_trend(values[-quarter:]), p)
 
 
 def _end(study: Study, trial: Trial) -> float:
@@ -86,13 +86,13 @@ def _end(study: Study, trial: Trial) -> float:
     return float(losses.steps[losses.values <= np.median(losses.values[:_START])][-1])
 
 
-def _level(values: FloatArray) -> Level:
+def _level_with_trend(values: FloatArray) -> MeanLevel:
     """Return the mean of a quarter (n,), n >= 5. Its noise is that of block means around a line: steady growth is no noise."""
     means = np.array([part.mean() for part in np.array_split(values, BLOCKS)])
     at = np.arange(BLOCKS)
     residuals = means - np.polyval(np.polyfit(at, means, 1), at)
     freedom = BLOCKS - 2.0
-    return Level(float(means.mean()), math.sqrt(float(residuals @ residuals) / freedom / BLOCKS), freedom)
+    return MeanLevel(float(means.mean()), math.sqrt(float(residuals @ residuals) / freedom / BLOCKS), freedom)
 
 
 def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
@@ -105,9 +105,9 @@ def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float 
     gain = float(least.values[0] - least.values.min())
     late = slice(len(cost) // 2, None)
     differences: FloatArray = cost.values[late] - np.interp(cost.steps[late], least.steps, least.values)
-    return level(differences).p_above(material * gain) if len(differences) >= 2 else None
+    return mean_level(differences).p_above(material * gain) if len(differences) >= 2 else None
 
 
-def reference(good: Sequence[Logits]) -> Level:
+def reference(good: Sequence[Logits]) -> MeanLevel:
     """Return the late logits of the good trial with the largest ones."""
     return max((entry.late for entry in good), key=lambda late: late.mean)

@@ -11,7 +11,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Message, Name, Number, Probability, joined, limited, say
-from advisor.model.space import rounded
+from advisor.model.space import round_significant
 from advisor.model.study import Study
 from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import Logits
@@ -87,7 +87,7 @@ class AttentionLogits(Rule):
             say(
                 "The largest attention logit grows to {size} in {trial}, and to at most {normal} in the good trials. {n} of {of} "
                 "have such large logits and end worse.",
-                size=Number(rounded(worst.size), 2),
+                size=Number(round_significant(worst.size), 2),
                 trial=Name(worst.trial.name),
                 normal=Number(largest, 2),
                 n=len(grown),
@@ -106,7 +106,10 @@ class AttentionLogits(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("late logits of these trials", joined(Number(rounded(e.size), 2) for e in grown[:5])),
+                        (
+                            "late logits of these trials",
+                            joined(Number(round_significant(e.size), 2) for e in grown[:5]),
+                        ),
                         ("largest late logit of a good trial", Number(largest, 2)),
                         (
                             "smallest ratio",

@@ -101,7 +101,7 @@ class StabilityMid(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         trials_in_reach = instability.within_reach(study, self.reach)
-        by_trial = [loss_blowups.in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
+        by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
         if not blowups:
             raise MissingData(

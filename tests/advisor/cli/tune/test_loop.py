@@ -1,7 +1,6 @@
 """`advisor tune` on a real training and a real store: a wrong space, interruptions, and decisions that are kept."""
 
 import signal
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -11,12 +10,13 @@ from pathlib import Path
 import commands
 import pytest
 from commands import status_of
+from forks import Fork
 from launches import wait_until
 
 from advisor import contract
 from advisor.cli.tune.record import Record
 from advisor.model.spec_yaml import load
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 STUDY = """
@@ -62,9 +62,9 @@ def words(trials: int, *options: str) -> list[str]:
     return ["tune", "study.yaml", *where, "--trials", str(trials), *options, "--", *command]
 
 
-def start(folder: Path, trials: int) -> subprocess.Popen:
+def start(folder: Path, trials: int) -> Fork:
     """Start `advisor tune` as a process of its own."""
-    return commands.start(words(trials), folder)
+    return commands.fork(words(trials), folder)
 
 
 def lines(folder: Path, name: str) -> list[str]:
@@ -145,7 +145,7 @@ def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice
 
 
 def test_the_search_waits_while_the_store_is_away(folder, capfd, monkeypatch):
-    nowhere, read, calls = locate("http://127.0.0.1:9"), Record._read, count(1)
+    nowhere, read, calls = parse_tracking_uri("http://127.0.0.1:9"), Record._read, count(1)
 
     def away(record):
         return read(replace(record, location=nowhere) if next(calls) in (3, 4) else record)
