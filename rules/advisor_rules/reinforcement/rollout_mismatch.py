@@ -68,10 +68,11 @@ class RolloutMismatch(Rule):
     the difference falls as the policy becomes sure, in the best trial often below the limit. All 18 of these trainings of six seeds
     still ended lower than with a matching engine, by 0.02 to 0.14. So the first half counts as well. The rule fired in 34 of 34
     studies with a mismatch of seeds that the limit was not chosen on (`benchmarks/quality/finetuning.py`; seeds 20 to 29 with
-    weights of 3 bits, 20 to 25 or 23 with old weights and another temperature). The 90 studies without the cause log no
-    difference, so they say nothing about false alarms. On 12 studies of development seeds whose engine rounds to 6 bits or gets
-    new weights every 4 batches, it was quiet: their difference was at most 0.07 nats in the first half. The p-values come from
-    t-tests over means of five blocks, in which a trend is no noise; that of the half with the larger difference is doubled.
+    weights of 3 bits, 20 to 25 or 23 with old weights and another temperature). Of the 94 studies without the cause, 90
+    log no difference, so they say nothing about false alarms. It was quiet on the other four, and on 12 of development seeds, whose
+    engine rounds to 6 bits or gets new weights every 4 batches: their difference was at most 0.07 nats in the first half. The
+    p-values come from t-tests over means of five blocks, in which a trend is no noise; that of the half with the larger difference
+    is doubled.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
