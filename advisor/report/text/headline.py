@@ -56,7 +56,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
                 report, spec, before
             ) if before is lead else _reason_before_study(spec, before)
         optional = lead is not None and all(f.severity == "note" for f in report.heads)
-        why = _reason(report, spec, lead)
+        anew = lead is not None and needs_new_scores(spec, [lead])
+        why = joined((_reason(report, spec, lead), *(say(NOT_COMPARABLE) for _ in range(anew))), " ")
         goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges(report, spec)))
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
