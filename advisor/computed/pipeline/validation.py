@@ -52,7 +52,7 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
-    std_metric, words = metric + contract.STD_SUFFIX, set(words_of(metric))
+    std_metric, words = _std_metric(study), set(words_of(metric))
     if not (sizes > 0).all():
         count_suffices = std_metric in study.metrics or bool(
             words & (_SHARE_WORDS | _ERROR_WORDS) and not words & _NO_SHARE_WORDS
@@ -76,6 +76,13 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
             f"examples; log it as {std_metric}"
         )
     return unit * error_of_share(shares / unit, sizes)
+
+
+def _std_metric(study: Study) -> str:
+    """Return the metric of the standard deviation over the examples, as it should be logged or as TRL logs that of rewards."""
+    ours, of_rewards = (study.spec.objective.metric + suffix for suffix in (contract.STD_SUFFIX, "_std"))
+    found = study.kind == "reinforcement-learning" and ours not in study.metrics and of_rewards in study.metrics
+    return of_rewards if found else ours
 
 
 def _deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:

@@ -99,7 +99,8 @@ def before_study(report: ReportData) -> Finding | None:
         return lead
     # A sufficiently certain problem comes before a study that only follows a note and does not address the problem.
     only_note = lead is None or lead.severity == "note"
-    first = next((f for f in urgent if _comes_first(report, spec, f)), None)
+    before = [f for f in urgent if _comes_first(report, spec, f)]
+    first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
     return first if only_note and first is not None and not _is_followed(report, spec, first) else None
 
 

@@ -25,6 +25,8 @@ _EQUAL_ADVICE = (
     "Treat these trials as equal and choose by cost or simplicity, or repeat them with several seeds: no realistic validation set "
     "separates them."
 )
+_MIN_TIMES = 2.0
+"""Minimum growth of the set to recommend: with just the number needed, half of all sets would not show the difference."""
 _CONFIDENCE = 0.95
 """Confidence of the finding about perfect scores. Our choice, because no test is needed."""
 _SEEDS_ADVICE = (
@@ -129,7 +131,7 @@ class EvalSize(Rule):
 
     def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = test.examples_needed
+        factor = max(test.examples_needed, _MIN_TIMES)
         by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
         action: Message | str = _EQUAL_ADVICE
         if by_seeds:

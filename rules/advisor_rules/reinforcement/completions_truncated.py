@@ -123,6 +123,7 @@ class CompletionsTruncated(Rule):
                     caption=say("{share} of the late completions are cut off.", share=Percent(first.late.mean)),
                     trials=tuple(t.trial.id for t in cut[:5]),
                     lines=(Line(value=self.most, label="limit"),),
+                    shares=True,
                 ),
                 FigureEvidence(
                     rows=(

@@ -80,6 +80,14 @@ def test_shares_and_percentages_either_way(named):
     assert other.confidence == one.confidence
 
 
+def test_the_deviation_of_rewards_that_trl_logs_is_read():
+    rewards = {"eval_reward": [[0.5, 0.97 - 0.002 * i] for i in range(6)], "eval_reward_std": [[0.3, 0.1]] * 6}
+    params, tags = [{"lr": 0.1 * (i + 1)} for i in range(6)], [{"n_valid": "32"}] * 6
+    shown = make_study(params, rewards, objective="eval_reward", direction="maximize", tags=tags)
+    (finding,) = verdict(RULE, shown).findings
+    assert "With 32 validation examples, only differences of 0.048 in eval_reward can be detected" in finding.message
+
+
 def test_a_loss_needs_its_spread():
     said = verdict(RULE, study(TOP, 40, objective="val/loss"))
     assert said.status == "not-assessed"
