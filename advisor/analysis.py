@@ -20,8 +20,8 @@ from advisor.model.reading import Kind, Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
+from advisor.planning import Plan, new_scores, plan, price
 from advisor.planning import budget as planning_budget
-from advisor.planning import new_scores, plan, price
 from advisor.report import Report, build_report
 from advisor.tracking import read_rounds, runs_url
 
@@ -115,29 +115,32 @@ def analyze_study(
         pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
     )
     next_round = plan(pooled.study, verdicts, rules)
-    sized = planning_budget.with_trial_numbers(pooled.study, next_round)
-    if limit is not None:
-        sized = planning_budget.within(pooled.study, sized, limit)
-    if next_round.new_scores:
-        sized = (new_scores.with_best(pooled.study, sized[0]), *sized[1:])
-    if not next_round.new_scores:  # no old score tells what new ones will be
-        sized = with_predictions(pooled.study, verdicts, sized, rules)
-    specs = [price.priced(pooled.study, spec) for spec in sized]
+    specs = _complete_specs(pooled.study, verdicts, next_round, rules, limit)
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)
         past = history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
     report_progress("Drawing the report", 0, 1)
-    return build_report(
-        pooled.study,
-        verdicts,
-        specs,
-        next_round.deferred,
-        rules=rules,
-        stop=next_round.stop,
-        command=command,
-        history=past,
-    )
+    stop, deferred = next_round.stop, next_round.deferred
+    return build_report(pooled.study, verdicts, specs, deferred, rules=rules, stop=stop, command=command, history=past)
+
+
+def _complete_specs(
+    study: Study,
+    verdicts: Sequence[Verdict],
+    next_round: Plan,
+    rules: Sequence[Rule],
+    limit: planning_budget.Budget | None,
+) -> list[StudySpec]:
+    """Return the next studies with numbers of trials, predictions and prices. limit: what they may cost together."""
+    sized = planning_budget.with_trial_numbers(study, next_round)
+    if limit is not None:
+        sized = planning_budget.within(study, sized, limit)
+    if next_round.new_scores:  # no old score tells what new ones will be
+        sized = (new_scores.with_best(study, sized[0]), *sized[1:])
+    else:
+        sized = with_predictions(study, verdicts, sized, rules)
+    return [price.priced(study, spec) for spec in sized]
 
 
 def first_study(

@@ -9,39 +9,30 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 
 from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
 from advisor.contract.redact import one_line
-from advisor_logging.guard_process import Guard
-from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import Direction, Outcome, stopped_tags
-from advisor_logging.recorder import Recorder
-from advisor_logging.run_description import NEW_RUN, RunSettings
+from advisor_logging.outcome import Direction, Outcome
+from advisor_logging.run_description import RunSettings
 from advisor_logging.spool import working_directory
-from advisor_logging.table import Table
-from advisor_pytorch.autopsy.record import AutopsyFile
-from advisor_pytorch.autopsy.watch import Autopsy, Mode
+from advisor_pytorch.autopsy.watch import Mode
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
-from advisor_pytorch.distributed.rank_facts import loader_facts, own_world_size
-from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.evaluation import MissingObjective, check_metrics
-from advisor_pytorch.exit_status import exit_status_of, exit_status_without_exception, last_exception
+from advisor_pytorch.exit_status import last_exception
 from advisor_pytorch.facts import run_tags
-from advisor_pytorch.facts.observations import Observations
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
+from advisor_pytorch.guard_listener import GuardListener, GuardMode
 from advisor_pytorch.params import plain_params
-from advisor_pytorch.refusals import Refusals
-from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.run import Run
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
-from advisor_pytorch.steps.rows import PendingChunk, evaluation_chunk
-from advisor_pytorch.steps.sharding import choose_norm_measure
+from advisor_pytorch.steps.rows import evaluation_chunk
 from advisor_pytorch.validation import (
     check_count,
     check_counts,
@@ -53,9 +44,6 @@ from advisor_pytorch.validation import (
 )
 
 Batch = TypeVar("Batch")
-
-MAX_DRAIN_S = 10.0
-"""Maximum seconds to wait at the end of a run until its last values are on disk."""
 
 
 class Best(NamedTuple):
@@ -102,12 +90,6 @@ class TuningLogger:
     (`advisor_pytorch.distributed.ranks`).
     """
 
-    verdict: GuardVerdict | None = None
-    """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first verdict."""
-    should_stop: bool = False
-    """True if the guard asks to end the training: with `guard="stop"`, once the run cannot become the best of its study or its
-    objective is no longer finite. Reading this attribute costs nothing."""
-
     def __init__(
         self,
         model: torch.nn.Module,
@@ -137,7 +119,7 @@ class TuningLogger:
         tracking_uri: str | None = None,
         spool: str | os.PathLike[str] | None = None,
         close_timeout_s: float = 30.0,
-        guard: Literal["warn", "stop"] | None = None,
+        guard: GuardMode | None = None,
         autopsy: Mode = True,
     ) -> None:
         """Begin to record.
@@ -196,11 +178,12 @@ class TuningLogger:
         check_count("start_step", start_step, 0)
         check_modes(guard, autopsy)
         classes = count_classes(classes)
-        self._ranks = Ranks(model, self._log_tags, self.warn)
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
         check_counts(counts)
+        state = TrainingState(model, optimizers, scheduler, scaler)
+        run = self._run = Run(model, state, Outcome(objective, direction), max_train_steps)
         if batch_size is not None:
-            counts[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
+            counts[contract.TAG_BATCH_SIZE] = batch_size * run.ranks.world_size
         trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         wanted = CheckpointSettings(
             checkpoints, Path(working_directory(), checkpoint_dir), save, load, save_on_all_ranks, resume
@@ -209,7 +192,7 @@ class TuningLogger:
         self._parameters = {id(p) for p in (*model.parameters(), *trained)}
         self._close_earlier_loggers()
         plain = plain_params(params)
-        about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
+        about = RunInfo(objective, direction, plain, seed)
         earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
         start_step = wanted.restore(earlier, state) or start_step
         begun_by = None
@@ -217,37 +200,19 @@ class TuningLogger:
             run_id = run_id or earlier.about.run_id
             begun_by = earlier.about.spool if run_id is None else None
 
-        self._model, self._objective, self._state = model, objective, state
-        self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
+        self._model, self._objective, self._close_timeout_s = model, objective, close_timeout_s
         self._closed, self._blocks = False, 0
-        self._refusals = Refusals(self.warn)
-        self._observations: Observations | None = None
-        self._user_tags = {tag for tag, number in counts.items() if number is not None}
-        self._outcome, self._missing_objective = Outcome(objective, direction), MissingObjective(objective, self.warn)
-        settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by)
-        self._recorder = Recorder(settings, self._on_rows, self._ranks.receiver) if self._ranks.leads else None
-        identity = self._recorder.id if self._recorder else "other-rank"
-        self._keeper = wanted.keeper(earlier, about, identity, state, leads=self._recorder is not None, warn=self.warn)
-        self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
-        self._outcome.best = self._keeper.best
-        measure, in_parts = choose_norm_measure(trained, self._ranks.world_size, self.warn)
-        self._capture = StepCapture(
-            optimizers,
-            self,
-            start_step,
-            batch_size,
-            measure=measure,
-            in_parts=in_parts,
-            watch=self._start_autopsy(optimizers, autopsy, start_step),
-        )
-        if self._recorder is not None:
-            self._observations = Observations(model, optimizers, self._log_observed_tags, self.warn, max_train_steps)
-            self._recorder.sampler = self._observations.sample
-            self._recorder.note(tags=run_tags.training_tags(objective, direction, seed, study, counts), params=plain)
-            self._observations.describe_setup(scheduler, classes)
-            self._observations.loaders(valid=valid_loader)
-        self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
-        self._start_guard(guard)
+        self._missing_objective = MissingObjective(objective, run.warn)
+        run.keep_user_tags(tag for tag, number in counts.items() if number is not None)
+        run.open(RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by), wanted, earlier, about)
+        run.start_capture(optimizers, trained, start_step, batch_size, autopsy)
+        self._recorder, self._capture, self._autopsy = run.recorder, run.capture, run.autopsy
+        tags = run_tags.training_tags(objective, direction, seed, study, counts)
+        run.describe(optimizers, tags, plain, scheduler=scheduler, classes=classes, valid_loader=valid_loader)
+        run.ranks.begin(seed, checkpoints=checkpoints > 0 and (run.ranks.leads or save_on_all_ranks))
+        self._guard = GuardListener(guard, run.warn)
+        if run.recorder is not None:
+            self._guard.start(run.recorder, lambda: run.outcome.evaluated)
         atexit.register(self._close_at_exit)
         _open_loggers.add(self)
 
@@ -255,31 +220,8 @@ class TuningLogger:
         """Close earlier loggers that still record this model, for example if a notebook cell runs a second time."""
         for earlier in list(_open_loggers):
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
-                earlier.warn("second", "the run ends here: another TuningLogger now records its model")
+                earlier._run.warn("second", "the run ends here: another TuningLogger now records its model")
                 earlier.close()
-
-    def _start_guard(self, guard: Literal["warn", "stop"] | None) -> None:
-        self._guard = guard
-        if guard is not None and self._recorder is not None:
-            self._may_stop()  # with several ranks, this warns immediately
-            self._recorder.guard = Guard(lambda: self._outcome.evaluated, self._on_verdict, self.warn)
-
-    def _start_autopsy(
-        self, optimizers: Sequence[torch.optim.Optimizer], mode: Mode, start_step: int
-    ) -> Autopsy | None:
-        self._autopsy: Autopsy | None = None
-        if mode is False or self._recorder is None:
-            return None
-        about = {"max_train_steps": self._max_train_steps, "ranks": self._ranks.world_size}
-        self._autopsy_file = AutopsyFile(self._recorder, self._flush, about)
-        write, keeps_batches = self._autopsy_file.write, mode == "batch"
-        self._autopsy = Autopsy(
-            self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
-        )
-        return self._autopsy
-
-    def _flush(self) -> None:
-        self._capture.flush()
 
     @property
     def steps(self) -> int:
@@ -294,14 +236,26 @@ class TuningLogger:
     @property
     def best(self) -> Best | None:
         """The best evaluation of the objective; None without an evaluation. May lag behind until the run is closed."""
-        best = self._outcome.best
-        return None if best is None else Best(*best, self._keeper.checkpoints.find(best[0]))
+        best = self._run.outcome.best
+        return None if best is None else Best(*best, self._run.keeper.checkpoints.find(best[0]))
 
     @property
     def latest(self) -> Path | None:
         """The last checkpoint, from which the training can resume; None if there is none."""
-        last = self._keeper.checkpoints.current.last
+        last = self._run.keeper.checkpoints.current.last
         return None if last is None else last.path
+
+    @property
+    def verdict(self) -> GuardVerdict | None:
+        """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first."""
+        return self._guard.verdict
+
+    @property
+    def should_stop(self) -> bool:
+        """True if the guard asks to end the training: with `guard="stop"`, once the run cannot become the best of its study or its
+        objective is no longer finite. Reading this attribute costs nothing.
+        """
+        return self._guard.should_stop
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """Return an iterable over the training loader's batches that measures the wait for each batch and counts the examples."""
@@ -317,15 +271,12 @@ class TuningLogger:
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
         """Describe the loaders of training and evaluations, for loops that `batches` cannot wrap."""
-        if train is not None:
-            self._ranks.send(loader_facts(train))
-        if self._observations is not None:
-            self._observations.loaders(train, valid)
+        self._run.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
         """Inspect the autograd graph of the first loss. This is for loops that pass detached losses to `step`."""
-        if self._observations is not None and self._observations.wants_loss:
-            self._observations.loss(loss)
+        if (observations := self._run.observations) is not None and observations.wants_loss:
+            observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
@@ -336,12 +287,12 @@ class TuningLogger:
         """
         if not self._capture.alive:
             return
-        if self._observations is not None and self._observations.wants_loss:
-            self._observations.loss(loss)
+        if (observations := self._run.observations) is not None and observations.wants_loss:
+            observations.loss(loss)
         try:
             self._capture.add_loss(loss, grad_norm, examples)
         except Exception as error:
-            self._refusals.add("loss", error)
+            self._run.refusals.add("loss", error)
 
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
@@ -352,21 +303,19 @@ class TuningLogger:
         """
         if not self._is_active():
             return
-        last_step = max(self.steps - 1, 0)
         try:
-            step = last_step if step is None else check_step(step)
-            values = check_metrics(metrics, self._refusals.add_metric)
+            step = max(self.steps - 1, 0) if step is None else check_step(step)
+            values = check_metrics(metrics, self._run.refusals.add_metric)
             has_objective = self._objective in metrics
             if values:
                 self._missing_objective.note_metrics({*values, self._objective} if has_objective else values)
         except Exception as error:
-            self._refusals.add("evaluation", error)
+            self._run.refusals.add("evaluation", error)
             return
         if values:
-            self._capture.flush()
-            self.hand_over(evaluation_chunk(step, time.time() * 1e3, values))
-        if has_objective and self._keeper.checkpoints.keep:
-            self._save_checkpoint(step, last_step, values.get(self._objective))
+            self._log_values(step, values)
+        if has_objective and self._run.keeper.checkpoints.keep:
+            self._run.save_checkpoint(step, values.get(self._objective))
         self._capture.restart_clock()
 
     def log_metrics(self, metrics: Mapping[str, Value]) -> None:
@@ -374,28 +323,15 @@ class TuningLogger:
         if not self._is_active():
             return
         try:
-            values = check_metrics(metrics, self._refusals.add_metric)
+            values = check_metrics(metrics, self._run.refusals.add_metric)
             if values:
-                self._capture.flush()
-                self.hand_over(evaluation_chunk(max(self.steps - 1, 0), time.time() * 1e3, values))
+                self._log_values(max(self.steps - 1, 0), values)
         except Exception as error:
-            self._refusals.add("metrics", error)
+            self._run.refusals.add("metrics", error)
 
-    def _warn_about_losses(self) -> None:
-        """Warn about values that could not be logged, unless earlier warnings have covered them all."""
-        if missing := self._capture.missing():
-            self.warn("missing", missing)
-        lost = self._refusals.sum_up(self._capture.failures)
-        if self._recorder is not None:
-            self._recorder.count_lost(lost + self._capture.losses_without_step)
-
-    def _save_checkpoint(self, step: int, last_step: int, value: Value | None) -> None:
-        if step != last_step:
-            self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {last_step}")
-            return
-        self._keeper.note(run_id=self.run_id)
-        if self._keeper.on_evaluation(step, self.steps, value) and self._recorder is not None:
-            self._recorder.note(tags={contract.TAG_CHECKPOINTS: self._keeper.checkpoints.describe()})
+    def _log_values(self, step: int, values: Mapping[str, Value]) -> None:
+        self._capture.flush()
+        self._run.hand_over(evaluation_chunk(step, time.time() * 1e3, values))
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
         """Record a batch, for loops that `batches` cannot wrap. waited_s: seconds of waiting. examples: number of examples."""
@@ -403,15 +339,12 @@ class TuningLogger:
 
     def note(self, facts: Mapping[str, object]) -> None:
         """Log tags under the names in `advisor.contract`, in place of observed values. Values are logged as texts."""
-        if self._recorder is None or not self._is_active():
+        if not self._is_active():
             return
         try:
-            texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
-            self._user_tags |= texts.keys()
-            self._ranks.override_tags(texts)
-            self._recorder.note(tags=texts)
+            self._run.note(facts)
         except Exception as error:
-            self._refusals.add("tag", error)
+            self._run.refusals.add("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
         """End the run and wait at most `close_timeout_s` seconds for the store. A second call does nothing.
@@ -427,43 +360,11 @@ class TuningLogger:
         try:
             self._capture.stop()
             self._closed = True
-            self._warn_about_losses()
             atexit.unregister(self._close_at_exit)
             _open_loggers.discard(self)
-            if self._recorder is not None:
-                self._end_run(self._recorder, status, error, stopped_by)
-            self._ranks.close()
+            self._run.close(status, error, stopped_by, self._close_timeout_s)
         except Exception as problem:
-            self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
-
-    def _end_run(
-        self, recorder: Recorder, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None
-    ) -> None:
-        recorder.drain(MAX_DRAIN_S)  # the last values determine the status
-        if self._autopsy is not None:
-            self._autopsy.stop()
-        steps = self.steps + self._capture.skipped
-        trained_to = self._outcome.final_status(steps, self._max_train_steps)
-        failed = exit_status_of(error)
-        exit_status = failed or exit_status_without_exception(trained_to, self._capture.missing())
-        stopped = {}
-        if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
-            stopped = stopped_tags(stopped_by, max(self.steps - 1, 0))
-        status = status or stopped.get(contract.TAG_STATUS) or exit_status.status
-        if error is None and status != "diverged":
-            self._keeper.on_end(max(self.steps - 1, 0), self.steps)
-        self._keeper.note(run_id=recorder.run_id, status=status)
-        observed = {} if self._observations is None else self._observations.tags()
-        tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}
-        tags |= {contract.TAG_STATUS: status, **stopped, **self._ranks.tags()}
-        if contract.TAG_CHECKPOINTS not in self._user_tags:
-            tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
-        if self._capture.skipped:
-            tags[contract.TAG_SKIPPED_STEPS] = str(self._capture.skipped)
-        if exit_status.message:
-            tags[contract.TAG_ERROR] = exit_status.message
-        recorder.close(exit_status.mlflow_status, tags, self._close_timeout_s)
-        self._keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
+            self._run.warn("close", f"the run could not be ended properly ({one_line(problem)})")
 
     def __enter__(self) -> Self:
         """Raises RuntimeError if the run is closed. Blocks can be nested: the outermost one closes the run."""
@@ -485,67 +386,6 @@ class TuningLogger:
 
     def _is_active(self) -> bool:
         return not self._closed and self._capture.alive
-
-    def _on_rows(self, table: Table) -> None:
-        if self._observations is not None:
-            self._observations.on_rows(table)
-        self._outcome.add_rows(table)
-        if self._autopsy is not None:
-            self._autopsy.late_step = self._autopsy_file.add_rows(table)
-
-    def _on_verdict(self, verdict: GuardVerdict) -> None:
-        """Store the guard's verdict. Called in the writer thread."""
-        if self.should_stop:
-            return  # keep the verdict that asked the training to stop, because its reason is recorded at the end
-        self.verdict = verdict
-        stop = verdict["stop"] and self._may_stop()
-        if verdict["state"] not in ("fine", "unknown"):
-            self.warn(f"guard {verdict['state']}", verdict["message"] + " The training should stop." * stop)
-        self.should_stop = stop
-
-    def _may_stop(self) -> bool:
-        """Return whether the guard may stop the training: not with several ranks, which would hang if one stopped alone."""
-        if self._guard == "stop" and own_world_size() > 1:
-            self.warn(
-                "guard ranks", "with several ranks, guard='stop' only warns: all would have to stop at the same step"
-            )
-            return False
-        return self._guard == "stop"
-
-    def hand_over(self, chunk: PendingChunk) -> None:
-        """Queue values that may still be on their way from the device."""
-        (self._recorder or self._ranks).put(chunk)
-
-    def on_fact(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture observed, unless the user passed it."""
-        if tag == contract.TAG_BATCH_SIZE and self._ranks.send({"batch_size": int(value)}):
-            return  # rank 0 logs the sum over all ranks
-        if self._observations is not None:
-            self._observations.on_fact(tag, value)
-        self._log_observed_tags({tag: value})
-
-    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Record that `optimizer` replaces optimizer k."""
-        self._state.replace_optimizer(k, optimizer)
-        if self._observations is not None:
-            self._observations.on_optimizer_replaced(k, optimizer)
-        name = type(optimizer).__name__
-        self.warn(
-            "replaced",
-            f"a new optimizer, {name}, trains the model: its steps are logged from now on, without the first gradient norm; "
-            "the run's tags describe the first optimizer",
-        )
-
-    def _log_observed_tags(self, tags: Mapping[str, str]) -> None:
-        self._log_tags({tag: value for tag, value in tags.items() if tag not in self._user_tags})
-
-    def warn(self, key: str, message: str) -> None:
-        """Log one line, once per `key`."""
-        (self._recorder or self._ranks).warn(key, message)
-
-    def _log_tags(self, tags: Mapping[str, str]) -> None:
-        if self._recorder is not None:
-            self._recorder.note(tags=tags)
 
 
 _open_loggers: weakref.WeakSet[TuningLogger] = weakref.WeakSet()

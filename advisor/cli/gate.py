@@ -18,7 +18,8 @@ from advisor.cli.compare import Experiments
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
 from advisor.history.answer import Answer, Side, percent
-from advisor.history.gate import MAX_SEEDS, Question, ask, record_of
+from advisor.history.case import MAX_SEEDS, Question
+from advisor.history.gate import ask, record_of
 from advisor.history.proposals import Decision, tag_value
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading

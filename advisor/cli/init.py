@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,13 @@ from pydantic import ValidationError
 
 from advisor.cli.agents import write_agent_files
 from advisor.cli.options import direction_option
-from advisor.cli.recipes import recipe_options, recipe_study, refuse_recipe_options, trainer_options
+from advisor.cli.recipes import (
+    print_hint_without_gpu,
+    recipe_options,
+    recipe_study,
+    refuse_recipe_options,
+    trainer_options,
+)
 from advisor.contract.metric_direction import direction_of
 from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError
@@ -136,7 +143,9 @@ def init(
     )
     if recipe is not None:
         comment, spec = recipe_study(ctx, parameters)
-        _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment, options_of=trainer_options)
+        options_of = partial(trainer_options, recipe)
+        _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment, options_of=options_of)
+        print_hint_without_gpu()
         return
     refuse_recipe_options(lengths)
     compared = _parse_parameter(compare, "compare") if compare else None

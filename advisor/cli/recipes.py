@@ -10,10 +10,12 @@ import click
 from click.core import ParameterSource
 
 from advisor.contract.metric_direction import direction_of
+from advisor.execution.engines.devices import find_gpus
 from advisor.model import placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeWish, first_study
+from advisor.system.processes import usable_cpus
 
 MAX_COUNT = 10**18
 """Maximum number of tokens or parameters; a larger number is a typing error."""
@@ -27,8 +29,8 @@ _REFUSED_OPTIONS = {
     "find_steps": ("--find-steps", "pass the steps of a trial, --max-train-steps"),
 }
 """Options that no recipe takes, by their names in Python: (option, reason)."""
-_OUTPUT = "--output-dir trainer-output/{run_id}"
-"""Option for a folder of checkpoints of each trial: in the trainers' default folder, each trial overwrites those of the last."""
+_MODEL = "--model-name-or-path MODEL"
+"""Option for the pretrained model, which TRL's ModelConfig needs and the user fills in. Pre-training has none."""
 _POLICY_LOGGING = "--logging-steps 1"
 """Option with which TRL logs the curves of a policy at every step, not at every tenth, so that rules can read short trainings."""
 _TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
@@ -126,12 +128,20 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
         raise AdvisorError("--batch-tokens needs --tokens, the training tokens of each trial")
 
 
-def trainer_options(spec: StudySpec, names: Collection[str]) -> str:
+def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
     """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
+    model = [] if recipe == "pretrain" else [_MODEL]
     lengths = [name for name in placeholders.to_pass(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _option("evaluate_every")]
     logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
-    return " ".join([*map(_option, names), *map(_option, lengths), *evaluations, *logging, _option("seed"), _OUTPUT])
+    options = [*model, *map(_option, names), *map(_option, lengths), *evaluations, *logging]
+    return " ".join([*options, _option("seed"), placeholders.TRAINER_OUTPUT])
+
+
+def print_hint_without_gpu() -> None:
+    """On a machine with several CPUs and no GPU, print how to train two trials at a time."""
+    if not find_gpus() and usable_cpus() > 1:
+        click.echo("\nThis machine has no GPU. With `advisor run -j 2`, two trials train at a time.", err=True)
 
 
 def _option(placeholder: str) -> str:

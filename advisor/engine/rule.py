@@ -16,9 +16,10 @@ from advisor.engine.grounds import Grounds
 from advisor.engine.relation import Relation
 from advisor.model.change import Change
 from advisor.model.evidence import Evidence
-from advisor.model.finding import Finding, Goal, Severity, Side
+from advisor.model.finding import Finding, Goal, Severity
 from advisor.model.message import Message, message_of
 from advisor.model.reading import Kind
+from advisor.model.space import Side
 from advisor.model.study import Study, Trial
 
 __all__ = ["Count", "Expectation", "Factor", "Grounds", "Relation", "Rule", "Settled", "Share"]

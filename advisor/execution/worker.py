@@ -20,7 +20,6 @@ from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.execution.ledger.record import (
     DELIVERY_POLL_S,
-    MAX_RETRY_PAUSE_S,
     MAX_STORE_WAIT_S,
     DeliveringError,
     LaterError,
@@ -28,6 +27,7 @@ from advisor.execution.ledger.record import (
     RefusedError,
 )
 from advisor.execution.ledger.retries import FAILED_STATUSES
+from advisor.execution.outage import StoreOutage
 from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
 from advisor.execution.stop_signals import StopSignals
 from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError
@@ -93,8 +93,7 @@ class _Worker:
         self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
         self._begun: list[_BegunJob] = []
         self._next_beat = time.monotonic() + HEARTBEAT_S
-        self._unanswered_since: float | None = None
-        self._retry_at = 0.0
+        self._outage = StoreOutage(self._report_news)
         self._lost: dict[Key, int] = {}
         self._new_outcomes: list[Outcome] = []
         self._guard = None if plan.guard is None else StudyGuard(plan.guard)
@@ -145,7 +144,7 @@ class _Worker:
 
     def _begin(self) -> bool:
         """Begin as many jobs as the engine can start. Return True if there may be more jobs to begin."""
-        if time.monotonic() < self._retry_at:
+        if time.monotonic() < self._outage.retry_at:
             return True
         claimed: list[tuple[Job, str]] = []
         room, more = self._plan.engine.room(), True
@@ -159,9 +158,9 @@ class _Worker:
                 claimed += self._claim_jobs(new)
                 if not new:  # the queue may return an ended job again, for example after its run was deleted in MLflow
                     break
-            self._store_answered()
+            self._outage.end()
         except LaterError:
-            self._store_unreachable()
+            self._outage.note()
         self._start_claimed(claimed)
         return more
 
@@ -241,7 +240,7 @@ class _Worker:
         try:
             self._ledger.mark_stop(item.run_id, stop)
         except LaterError:
-            self._store_unreachable()
+            self._outage.note()
             return
         except RefusedError:
             return  # the run was deleted, which is reported when the job ends
@@ -255,7 +254,7 @@ class _Worker:
     # --- keeping the record -----------------------------------------------------------------------------------------------------
 
     def _send_due_heartbeats(self) -> None:
-        if time.monotonic() < max(self._next_beat, self._retry_at):
+        if time.monotonic() < max(self._next_beat, self._outage.retry_at):
             return
         self._next_beat = time.monotonic() + HEARTBEAT_S
         for item in self._begun:
@@ -267,11 +266,11 @@ class _Worker:
         details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
         try:
             self._ledger.send_heartbeat(item.run_id, details)
-            self._store_answered()
+            self._outage.end()
         except RefusedError:
             pass  # the run was deleted, which is reported when the job ends
         except LaterError:
-            self._store_unreachable()
+            self._outage.note()
             return False
         return True
 
@@ -288,7 +287,7 @@ class _Worker:
                     OSError
                 ):  # disk full: the exit record is lost only if this launcher is killed before MLflow has it
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
-            if time.monotonic() >= max(item.retry_at, self._retry_at):
+            if time.monotonic() >= max(item.retry_at, self._outage.retry_at):
                 self._record_end(item, item.exit)
         return len(self._begun) < before
 
@@ -298,7 +297,7 @@ class _Worker:
             outcome = self._ledger.end(
                 item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_AFTER_LOSS, stop=item.stop
             )
-            self._store_answered()
+            self._outage.end()
         except RefusedError as error:
             self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
@@ -306,7 +305,7 @@ class _Worker:
             item.retry_at = time.monotonic() + DELIVERY_POLL_S
             return
         except LaterError:
-            self._store_unreachable()
+            self._outage.note()
             return
         self._begun.remove(item)
         self._records.forget(item.job.name)
@@ -329,22 +328,8 @@ class _Worker:
         elif outcome.status == "diverged":
             self._notify("not_finite", item.job.name, None, _describe_failure(item, outcome))
 
-    def _store_answered(self) -> None:
-        if self._unanswered_since is not None:
-            self._report_news("The store answers again.")
-        self._unanswered_since, self._retry_at = None, 0.0
-
-    def _store_unreachable(self) -> None:
-        """Record that the store is unreachable. Trainings continue, and calls to the store are retried at growing intervals."""
-        now = time.monotonic()
-        if self._unanswered_since is None:
-            self._unanswered_since = now
-            self._report_news("The store does not answer; trainings continue, and how they end is kept until it does.")
-        self._retry_at = now + min(max(1.0, (now - self._unanswered_since) / 4), MAX_RETRY_PAUSE_S)
-
     def _check_patience(self) -> None:
-        since, running = self._unanswered_since, any(item.exit is None for item in self._begun)
-        if since is not None and not running and time.monotonic() - since > MAX_STORE_WAIT_S:
+        if self._outage.is_too_long() and all(item.exit is not None for item in self._begun):
             raise AdvisorError(
                 f"the store has not answered for {MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when it does: "
                 f"how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
@@ -371,7 +356,7 @@ class _Worker:
         """Stop all running jobs. The next launch begins the unfinished ones again."""
         self._stop_trainings(kill=False)
         handled = signals.count
-        while any(item.exit is None for item in self._begun) or (self._begun and self._unanswered_since is None):
+        while any(item.exit is None for item in self._begun) or (self._begun and not self._outage.lasts):
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings(kill=True)

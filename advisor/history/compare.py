@@ -7,7 +7,7 @@ one trial with its repeats, all trials of a configuration, or a whole study.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,32 +115,19 @@ def compare(
     of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _check(candidate, incumbent)
-    tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
-    for side, settings in zip((candidate, incumbent), tried, strict=True):
-        if not settings:
-            raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_representative(settings) for settings in tried]
-    if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
-        raise AdvisorError(
-            f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
-        )
-    trial_variance = repeats.trial_variance(
-        [s for study in _studies(candidate, incumbent) for s in repeats.settings(study)]
-    )
+    tried, best = _tried_and_best(candidate, incumbent)
+    studies = {id(side.study): side.study for side in (candidate, incumbent)}.values()
+    trial_variance = repeats.trial_variance([s for study in studies for s in repeats.settings(study)])
     result = difference.difference(best[0].fresh, best[1].fresh, trial_variance)
     if complexity is None:
         complexity = repeats.material(incumbent.study.objective_value(best[1].mean))
     trial = _trial_variance(result, best, complexity)
     study = _study_variance(tried, complexity) if max(map(len, tried)) > 1 else None
     data = _data_variance((candidate, incumbent), best, result.gain, complexity)
-    conclusion: Conclusion
-    if (refusal := _reason_to_reject(result.gain, complexity, data, study, level / 2)) is not None:
-        conclusion = "do not adopt", (0, 0), refusal
-    else:
-        conclusion = _decide_by_seeds(
-            result, trial, best, complexity, level=level / 2, power=power, max_seeds=max_seeds
-        )
-    decision, more_seeds, reason = conclusion
+    refusal = _reason_to_reject(result.gain, complexity, data, study, level / 2)
+    decision, more_seeds, reason = _decide(
+        result, trial, best, complexity, refusal, level=level / 2, power=power, max_seeds=max_seeds
+    )
     return Comparison(
         metric=candidate.study.spec.objective.metric,
         direction=candidate.study.spec.objective.direction,
@@ -169,8 +156,18 @@ def _check(candidate: Side, incumbent: Side) -> None:
         raise AdvisorError(f"{candidate.name} and {incumbent.name} have trials in common; there is nothing to compare")
 
 
-def _studies(candidate: Side, incumbent: Side) -> list[Study]:
-    return [candidate.study] if candidate.study is incumbent.study else [candidate.study, incumbent.study]
+def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
+    """Return (all settings, the setting to compare) of each side, the candidate's first."""
+    tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
+    for side, settings in zip((candidate, incumbent), tried, strict=True):
+        if not settings:
+            raise AdvisorError(f"no run of {side.name} ended with a result")
+    best = [_representative(settings) for settings in tried]
+    if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
+        raise AdvisorError(
+            f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
+        )
+    return tried, best
 
 
 def _representative(tried: Sequence[repeats.Setting]) -> repeats.Setting:
@@ -209,25 +206,26 @@ def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: floa
     return Variance(sd=max(comparison.sd), sure=comparison.chance_above(complexity), note=note)
 
 
+def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
+    """Return the standard deviation of the gain between validation sets of this size, from (study, trials) of both sides.
+
+    Raises MissingData if it cannot be computed.
+    """
+    errors = [float(np.sqrt(np.mean(validation.standard_errors(study, trials) ** 2))) for study, trials in sides]
+    return math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
+
+
 def _data_variance(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, complexity: float) -> Variance:
     try:
-        errors = [
-            float(np.sqrt(np.mean(validation.standard_errors(side.study, s.trials) ** 2)))
-            for side, s in zip(sides, best, strict=True)
-        ]
+        sd = validation_sd([(side.study, s.trials) for side, s in zip(sides, best, strict=True)])
     except MissingData as missing:
         return Variance(sd=None, sure=None, note=str(missing))
-    sd = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
     probability = float(special.ndtr((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
     return Variance(sd=sd, sure=probability, note=f"{sizes} validation examples")
 
 
 # --- the decision ---------------------------------------------------------------------------------------------------------------
-
-
-Conclusion = tuple[Decision, tuple[int, int], str]
-"""(decision, further seeds for (candidate, incumbent), reason)."""
 
 
 def _required_gain(complexity: float) -> str:
@@ -255,17 +253,23 @@ def _reason_to_reject(
     return None
 
 
-def _decide_by_seeds(
+def _decide(
     result: difference.Difference,
     trial: Variance,
     best: Sequence[repeats.Setting],
     complexity: float,
+    refusal: str | None,
     *,
     level: float,
     power: float,
     max_seeds: int,
-) -> Conclusion:
-    """Adopt the candidate, or advise more seeds if they can show the gain."""
+) -> tuple[Decision, tuple[int, int], str]:
+    """Return (decision, further seeds for (candidate, incumbent), reason): adopt it, or run more seeds if they can show the gain.
+
+    refusal: reason to reject the candidate however many seeds are run.
+    """
+    if refusal is not None:
+        return "do not adopt", (0, 0), refusal
     if trial.sure is None:
         reason = "The variation between seeds is unknown, and the gain may be within it."
         return "run more seeds", _further_seeds(FIRST_SEEDS, best), reason

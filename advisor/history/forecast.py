@@ -11,7 +11,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.sampling.halton import sample
 from advisor.stats import surface
-from advisor.stats.importance import evenly_by_rank
+from advisor.stats.ranks import evenly_by_rank
 
 MAX_POINTS = 200
 """Maximum number of trials of the next study to forecast; the computing time grows with the cube of this number."""

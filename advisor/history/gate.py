@@ -10,45 +10,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from advisor.computed.pipeline import validation
 from advisor.history import fairness
 from advisor.history.answer import (
-    MAX_NAME,
     Answer,
     MoreRuns,
-    Side,
-    cost_in_words,
     excess_in_words,
     limit_in_words,
     percent,
     quoted,
-    runs_in_words,
 )
-from advisor.history.compare import AGREEMENT
-from advisor.history.fairness import Excess, Limit
+from advisor.history.case import Case, Question, build_case
+from advisor.history.compare import validation_sd
 from advisor.history.proposals import (
     Decision,
-    Proposal,
     Record,
-    changes,
-    choose,
-    default_incumbent,
-    key_with,
-    noise_floor,
     numbers,
-    proposals,
-    recorded_tags,
 )
-from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
-from advisor.model.words import count, listed, number, shorten
+from advisor.model.words import count, listed, number
 from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
 
 ERROR = 0.05
@@ -60,53 +42,17 @@ WORTHWHILE = math.sqrt(2)
 """
 WORTHWHILE_RANGE = 1000
 """Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
-MAX_SEEDS = 40
-"""Maximum number of runs of a setting for one decision. Our choice."""
 NORMAL_95 = 1.96
 """Number of standard errors on each side of a 95 % interval."""
 FIRST_SEEDS = (2, 3)
 """Number of runs of candidate and incumbent for a first estimate of the noise floor. Our choice: the minimum to start a loop."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question to the gate; empty fields mean the defaults."""
-
-    candidate: str
-    against: str | None = None
-    worthwhile: str | None = None
-    """Smallest worthwhile gain, in units of the objective or in percent of the incumbent's value."""
-    at_most: Sequence[str] = ()
-    at_least: Sequence[str] = ()
-    allow: Collection[str] = ()
-    """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
-    alone: bool = False
-    """True if this is the only question tested, so that significance levels need no correction for multiple tests."""
-    max_seeds: int = MAX_SEEDS
-
-
-@dataclass
-class _Case:
-    """A question, and the data needed to answer it."""
-
-    study: Study
-    question: Question
-    every: list[Proposal]
-    candidate: Proposal
-    incumbent: Proposal
-    incumbent_is: str
-    tags: tuple[str, ...]
-    floor: Floor | None
-    limits: tuple[Limit, ...]
-    budget: tuple[Excess, ...]
-    notes: list[str] = field(default_factory=list)
-
-
 def ask(study: Study, question: Question, experiment: str) -> Answer:
     """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
     ambiguous or invalid.
     """
-    case = _build_case(study, question, experiment)
+    case = build_case(study, question, experiment)
     early_answer = _decide_without_test(case)
     if early_answer is not None:
         return early_answer
@@ -131,7 +77,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
     decision, reason, next_runs = _decide(case, test)
     if decision != "discard":
         case.notes += _evaluation_note(case, lead.gain)
-    return _answer(case, decision, reason, next_runs, **figures)
+    return case.answer(decision, reason, next_runs, **figures)
 
 
 def record_of(answer: Answer) -> Record:
@@ -145,62 +91,12 @@ def record_of(answer: Answer) -> Record:
     )
 
 
-def _build_case(study: Study, question: Question, experiment: str) -> _Case:
-    named_tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
-    tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
-    key = key_with(tags)
-    every = proposals(study, key)
-    candidate = choose(every, find_trials(study, question.candidate, experiment, key))
-    if question.against is not None:
-        incumbent, incumbent_is = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
-    else:
-        incumbent, incumbent_is = default_incumbent(every, candidate)
-    if incumbent is candidate:
-        raise AdvisorError(
-            f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log what differs "
-            "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
-        )
-    limits = [
-        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=is_maximum)
-        for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
-        for text in texts
-    ]
-    budget: list[Excess] = []
-    if candidate.results and incumbent.results:
-        budget = fairness.excesses(study, candidate.results, incumbent.results)
-    return _Case(
-        study,
-        question,
-        every,
-        candidate,
-        incumbent,
-        incumbent_is,
-        tuple(sorted(tags)),
-        noise_floor(every),
-        tuple(limits),
-        tuple(b for b in budget if b.kind not in question.allow),
-        _notes(candidate, incumbent),
-    )
-
-
-def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
-    notes = []
-    for side in (candidate, incumbent):
-        if any(t.facts.get("git_dirty") == "true" for t in side.trials):
-            notes.append(f"{quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
-    return notes
-
-
-def _evaluation_note(case: _Case, gain: float) -> list[str]:
+def _evaluation_note(case: Case, gain: float) -> list[str]:
     """Return a note if the gain is within the error from the validation set's size, which more seeds do not reduce."""
     try:
-        errors = [
-            float(np.sqrt(np.mean(validation.standard_errors(case.study, p.results) ** 2)))
-            for p in (case.candidate, case.incumbent)
-        ]
+        error = validation_sd((case.study, p.results) for p in (case.candidate, case.incumbent))
     except MissingData:
         return []
-    error = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     if gain <= 0 or gain > NORMAL_95 * error:
         return []
     return [
@@ -208,11 +104,11 @@ def _evaluation_note(case: _Case, gain: float) -> list[str]:
     ]
 
 
-def _number_kept(case: _Case) -> int:
+def _number_kept(case: Case) -> int:
     return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
-def _worthwhile_gain(text: str | None, case: _Case) -> float:
+def _worthwhile_gain(text: str | None, case: Case) -> float:
     assert case.floor is not None
     if text is None:
         return WORTHWHILE * case.floor.sd
@@ -232,7 +128,7 @@ def _worthwhile_gain(text: str | None, case: _Case) -> float:
     return gain
 
 
-def _test(case: _Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
+def _test(case: Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
@@ -254,30 +150,26 @@ def _test(case: _Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _decide_without_test(case: _Case) -> Answer | None:
+def _decide_without_test(case: Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quoted(candidate.name)
     if not candidate.results:
         if candidate.running:
-            return _answer(case, "not decided", f"{name} is still running; ask again when it has ended.", ())
+            return case.answer("not decided", f"{name} is still running; ask again when it has ended.", ())
         if candidate.failed:
-            return _answer(
-                case, "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
+            return case.answer(
+                "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
             )
-        return _answer(
-            case, "not decided", f"No run of {name} has a result at full length.", _runs_to_add(case, (1, 0))
-        )
+        return case.answer("not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0)))
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
-        return _answer(case, "not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
+        return case.answer("not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
     violated = [limit for limit in case.limits if not limit.met]
     if violated:
-        return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
+        return case.answer("discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
     if not incumbent.results:
-        return _answer(
-            case, "not decided", f"No run of {quoted(incumbent.name)} has a result.", _runs_to_add(case, (0, 1))
-        )
+        return case.answer("not decided", f"No run of {quoted(incumbent.name)} has a result.", case.runs_to_add((0, 1)))
     if case.floor is None:
         has_repeats = any(len(p.costs) > 1 for p in case.every)
         why = (
@@ -286,13 +178,13 @@ def _decide_without_test(case: _Case) -> Answer | None:
             else "No setting was run twice, so the variation between seeds is unknown."
         )
         if has_repeats:
-            return _answer(case, "not decided", why, ())
+            return case.answer("not decided", why, ())
         runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_SEEDS, (candidate, incumbent), strict=True)]
-        return _answer(case, "not decided", why, _runs_to_add(case, (runs[0] or 1, runs[1])))
+        return case.answer("not decided", why, case.runs_to_add((runs[0] or 1, runs[1])))
     return None
 
 
-def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
+def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
     lead = test.lead
     worth, chance = number(test.worthwhile, 3), lead.chance_above(test.worthwhile)
     if test.decision == "keep" and case.budget:
@@ -316,7 +208,7 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     reason = (
         f"{runs} do not settle whether the gain of {number(lead.gain, 3)} is luck: seeds vary by {number(lead.sd, 2)}."
     )
-    return "not decided", reason, _runs_to_add(case, plan)
+    return "not decided", reason, case.runs_to_add(plan)
 
 
 def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
@@ -331,80 +223,3 @@ def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
         runs = runs[0] + step[0], runs[1] + step[1]
         step = test.with_more(runs).next_run(max_runs)
     return runs
-
-
-# --- the answer -----------------------------------------------------------------------------------------------------------------
-
-
-def _answer(
-    case: _Case, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
-) -> Answer:
-    objective, record = case.study.spec.objective, case.candidate.record
-    data = {
-        "action": _action(case, decision, reason, further_runs),
-        "decision": decision,
-        "reason": reason,
-        "run": further_runs,
-        "candidate": _side(case.study, case.candidate),
-        "incumbent": _side(case.study, case.incumbent),
-        "incumbent_is": case.incumbent_is,
-        "metric": objective.metric,
-        "direction": objective.direction,
-        "budget": case.budget,
-        "limits": case.limits,
-        "looks": 1 + (record.looks if record is not None else 0),
-        "kept_at": case.candidate.kept_at,
-        "kept_against": record.kept_against if record is not None else "",
-        "tags": case.tags,
-        "changed": changes(case.candidate, case.incumbent),
-        "notes": tuple(case.notes),
-        **figures,
-    }
-    return Answer.model_validate(data)
-
-
-def _action(case: _Case, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
-    own, other = quoted(case.candidate.name), quoted(case.incumbent.name)
-    if decision == "keep":
-        return f"Keep {own} in place of {other}. {reason}"
-    if decision == "discard":
-        return f"Discard {own}. {reason}"
-    if not further_runs:
-        return f"Not decided. {reason}"
-    runs = listed(runs_in_words(m) for m in further_runs)
-    return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
-
-
-def _runs_to_add(case: _Case, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
-    additions = []
-    seeds_logged = any(t.seed is not None for t in case.study.trials)
-    for n, side in zip(runs, (case.candidate, case.incumbent), strict=True):
-        if not n:
-            continue
-        used = {t.seed for t in side.trials}
-        free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
-        measured_runs = side.results or case.incumbent.results
-        steps, seconds = (fairness.amount(case.study, measured_runs, kind) for kind in ("steps", "seconds"))
-        additions.append(
-            MoreRuns(
-                setting=shorten(side.name, MAX_NAME),
-                run=side.trials[0].id,
-                runs=n,
-                seeds=tuple(free),
-                steps=n * steps if math.isfinite(steps) else None,
-                hours=n * seconds / 3600 if math.isfinite(seconds) else None,
-            )
-        )
-    return tuple(additions)
-
-
-def _side(study: Study, proposal: Proposal) -> Side:
-    return Side(
-        name=shorten(proposal.name, MAX_NAME),
-        run=proposal.trials[0].id,
-        commit=shorten(proposal.trials[0].commit),
-        runs=len(proposal.costs),
-        failed=len(proposal.failed),
-        running=proposal.running,
-        value=study.objective_value(proposal.mean) if len(proposal.costs) else None,
-    )

@@ -13,12 +13,14 @@ from advisor.history.model import Judgement, Outcome
 from advisor.model.finding import Verdict
 from advisor.model.prediction import (
     BestBeyond,
+    BestNear,
     BestReaches,
     Prediction,
     Settled,
     ShareOfTrials,
     describe_prediction,
 )
+from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import share, short
 
@@ -60,6 +62,8 @@ def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Judge
         return "cannot tell", "no trial has a result"
     if isinstance(expects, BestBeyond):
         return _judge_beyond(study, expects)
+    if isinstance(expects, BestNear):
+        return _judge_near(study, expects)
     return _judge_value_reached(study, expects)
 
 
@@ -92,6 +96,22 @@ def _judge_beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
     if abs(lead) <= noise:
         return "cannot tell", f"{observed}; seeds alone differ by up to {short(noise)}"
     return _judgement(lead > 0), observed
+
+
+def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
+    """Judge whether the best trial lies near the value; unclear if no trial does."""
+    low, high = expects.ends
+    valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
+    near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    if not near:
+        return "cannot tell", f"no trial with a result has {expects.parameter} near {short(expects.value)}"
+    best, value = valued[0]
+    result = f"{expects.parameter} {short(value)} gave {_value_text(study, best)}"
+    if best in near:
+        return "kept", result
+    ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
+    away = f"{short(ratio)} times {'higher' if value > expects.value else 'lower'}"
+    return "not kept", f"{result}, {away}; the best near {short(expects.value)} gave {_value_text(study, near[0])}"
 
 
 def _judge_value_reached(study: Study, expects: BestReaches) -> JudgementWithReason:

@@ -12,10 +12,10 @@ from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
+from advisor.model.space import Side
 from advisor.model.words import clean
 
 Severity = Literal["critical", "warning", "note"]
-Side = Literal["low", "high"]
 Goal = Literal[
     "pipeline",
     "stability",

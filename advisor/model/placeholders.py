@@ -10,6 +10,8 @@ from advisor.model.space import counts_training, names_schedule
 from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
+TRAINER_OUTPUT = "--output-dir trainer-output/{run_id}"
+"""Option of Transformers' trainers for a folder of checkpoints of each run; in the default folder, each run overwrites the last."""
 
 
 def values(spec: StudySpec) -> dict[str, str]:

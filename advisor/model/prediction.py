@@ -36,6 +36,20 @@ class BestBeyond(_Finite):
     """Standard deviation of one result between seeds, if known; a smaller improvement is inconclusive."""
 
 
+class BestNear(_Finite):
+    """Prediction that the best trial lies within a factor of a value that is known from elsewhere, such as from a scaling law."""
+
+    kind: Literal["best-near"] = "best-near"
+    parameter: str
+    value: Annotated[float, Field(gt=0)]
+    factor: Annotated[float, Field(gt=1)] = 2.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value that is near."""
+        return self.value / self.factor, self.value * self.factor
+
+
 class BestReaches(_Finite):
     """Prediction that the best objective value is at least as good as `value`."""
 
@@ -70,7 +84,7 @@ class Settled(_Finite):
 
 
 Expected = Annotated[
-    BestBeyond | BestReaches | ShareOfTrials | Settled,
+    BestBeyond | BestNear | BestReaches | ShareOfTrials | Settled,
     Field(discriminator="kind"),
 ]
 
@@ -115,6 +129,9 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
             than = "" if expects.than is None else f", with {metric} better than {short(expects.than)}"
             above = "above" if expects.side == "high" else "below"
             return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
+        case BestNear():
+            low, high = map(short, expects.ends)
+            return f"the best trial has {expects.parameter} from {low} to {high}, near {short(expects.value)}"
         case BestReaches():
             likely = (
                 "" if expects.expected is None or _only_saves(expects) else f", most likely {short(expects.expected)}"
@@ -129,6 +146,7 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
 
 __all__ = [
     "BestBeyond",
+    "BestNear",
     "BestReaches",
     "Expected",
     "Prediction",

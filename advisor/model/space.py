@@ -30,6 +30,8 @@ SettingKey: TypeAlias = tuple[tuple[str, str], ...]
 """Identifies a setting: (name, value as text) of each hyperparameter, sorted."""
 
 Kind = Literal["float", "int", "categorical", "bool"]
+Side = Literal["low", "high"]
+"""An end of a range."""
 Scale = Literal["linear", "log", "reverse-log"]
 """A reverse-log scale is logarithmic in 1 - value: the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal length on it."""
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from typing import get_args
 
 from advisor.model import parameter_kinds
-from advisor.model.finding import Side
 from advisor.model.prediction import significant
-from advisor.model.space import as_number, is_learning_rate
+from advisor.model.space import Side, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE

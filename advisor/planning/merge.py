@@ -28,8 +28,9 @@ from typing import get_args
 from advisor.computed.space import importance
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RepeatTrial, SetField
-from advisor.model.finding import Finding, Goal, Side, Verdict, by_priority
+from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
+from advisor.model.space import Side
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import batch_rates, new_scores, rate_end
@@ -198,7 +199,7 @@ class _Merger(Follower):
         idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
         plain = by_hand is None and edits.request is None
         saves, shortens = (
-            (edits.only_fixes or idle) and plain,
+            (edits.only_fixes or edits.only_restores(self.study.spec) or idle) and plain,
             edits.only_notes and edits.shorter_than(before) and plain,
         )
         if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
@@ -208,6 +209,8 @@ class _Merger(Follower):
         else:
             if not self.specs and edits.request is None and by_hand is None:
                 self.first = (edits, before)
+            if any(e.only_restores(self.study.spec) for e in self.savings):
+                edits.goal = f"Use the schedule of the study file and {edits.goal[0].lower()}{edits.goal[1:]}"
             self._add_study(edits)
 
     def _compared_again(self, edits: StageEdits) -> str | None:

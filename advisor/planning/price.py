@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline.ranks import world_size
 from advisor.model.prediction import significant
 from advisor.model.spec import StudySpec
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.model.words import clean, count, trimmed
 from advisor.planning import gain
 from advisor.stats import power
@@ -47,7 +49,7 @@ class Cost:
 
 
 def cost(study: Study, spec: StudySpec) -> Cost:
-    """Return the cost of a next study, estimated from the length and the step times of this study's trials."""
+    """Return the cost of a next study, estimated from the length, the step times and the pauses of this study's trials."""
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     planned = [study.planned_steps(t) for t in ended]
     last = [float(study.cost_curve(t).steps[-1]) for t in ended]
@@ -55,7 +57,7 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     lengths = [s for s in planned if s > 0] or [s for s in last if s > 1]
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
-    seconds = steps * float(np.median(each)) if each else math.nan
+    seconds = steps * float(np.median(each)) + _outside_steps(study, ended) if each else math.nan
     gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
     return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
 
@@ -119,6 +121,26 @@ def _seconds_per_step(study: Study, index: int) -> float:
         return float((curve.times[last] - curve.times[first]) / (curve.steps[last] - curve.steps[first]))
     times = study.curve(study.trials[index], "step_time").finite.values
     return float(times.mean()) if len(times) else math.nan
+
+
+def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
+    """Return the time of a run that is not spent on its steps: from its start to step 0, and from its last point to the next run.
+
+    So the start of the process counts, whether the launcher or the training itself began the run. A pause counts only if it is
+    shorter than the run before it; a longer one may be a person's.
+    """
+    starts, ends = [], []
+    for trial in trials:
+        curve, each = study.cost_curve(trial), _seconds_per_step(study, trial.index)
+        known = np.flatnonzero(np.isfinite(curve.times))
+        if trial.started is None or not len(known) or not math.isfinite(each):
+            continue
+        starts.append(max(float(curve.times[known[0]]) - each * float(curve.steps[known[0]]), 0.0))
+        ends.append((trial.started, float(curve.times[known[-1]])))
+    ends.sort()
+    pauses = [later - start - length for (start, length), (later, _) in pairwise(ends)]
+    pauses = [pause for pause, (_, length) in zip(pauses, ends, strict=False) if 0 <= pause < length]
+    return float(sum(np.median(times) for times in (starts, pauses) if times))
 
 
 def _number(value: float) -> str:

@@ -14,8 +14,7 @@ from scipy.stats import spearmanr
 from advisor.computed.decision import repeats
 from advisor.computed.space import extension, failures, sampler
 from advisor.model.change import SetRange
-from advisor.model.finding import Side
-from advisor.model.space import is_learning_rate, rounded
+from advisor.model.space import Side, is_learning_rate, rounded
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, only_saves
+from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, SetSchedule, only_saves
 from advisor.model.finding import Finding
 from advisor.model.spec import StudySpec
 from advisor.planning.stages import SURE
@@ -34,6 +34,13 @@ class StageEdits:
     def only_fixes(self) -> bool:
         """Whether the stage only fixed hyperparameters of little effect or dropped values: that saves trials but yields no gain."""
         return all(map(only_saves, self.changes))
+
+    def only_restores(self, spec: StudySpec) -> bool:
+        """Return whether the stage only sets the schedule that `spec` asked for: such a study needs no trials of its own."""
+        asked = dict(spec.schedule or {}).items()
+        return bool(self.changes) and all(
+            isinstance(c, SetSchedule) and c.schedule.items() <= asked for c in self.changes
+        )
 
     @property
     def only_trials(self) -> bool:

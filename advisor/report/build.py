@@ -25,6 +25,7 @@ from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
 from advisor.model.message import say
+from advisor.model.reading import Decision
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump
@@ -73,9 +74,7 @@ def build_report(
         again=_rerun_interval(study),
         inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
         warnings=tuple(encodable(w) for w in study.warnings),
-        decisions=tuple(
-            d.model_copy(update={"text": encodable(d.text)}) for d in (*study.decisions, *settings.decisions(study))
-        ),
+        decisions=_decisions(study),
         verdicts=tuple(verdicts),
         unlocks=unlocks(study, verdicts),
         rules=tuple(rule_info(rule) for rule in rules),
@@ -108,6 +107,11 @@ def _figures(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict])
         just_above=above,
         compact_curves=compact_curves(study, curves),
     )
+
+
+def _decisions(study: Study) -> tuple[Decision, ...]:
+    decisions = (*study.decisions, *settings.decisions(study))
+    return tuple(d.model_copy(update={"text": encodable(d.text)}) for d in decisions)
 
 
 def rule_info(rule: Rule) -> RuleInfo:

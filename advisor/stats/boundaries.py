@@ -10,9 +10,8 @@ import numpy as np
 from scipy import stats
 from scipy.linalg import lapack
 
-from advisor.model.space import FloatArray, IntArray
+from advisor.model.space import FloatArray, IntArray, Side
 from advisor.stats import surface
-from advisor.stats.outliers import Side
 
 SEED = 0
 DRAWS = 2000

@@ -251,3 +251,11 @@ def _one_sided_p(difference: float, error: float, n: int, width: int) -> float:
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))
+
+
+def diverged_at(values: FloatArray) -> int | None:
+    """Return the index from which a curve (n,) is non-finite to its end; None if it ends finite or is empty."""
+    if not len(values) or math.isfinite(values[-1]):
+        return None
+    finite = np.flatnonzero(np.isfinite(values))
+    return int(finite[-1]) + 1 if len(finite) else 0

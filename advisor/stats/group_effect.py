@@ -19,7 +19,8 @@ from scipy.special import expit
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import difference
-from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
+from advisor.stats.importance import coordinates, squared_distances
+from advisor.stats.ranks import evenly_by_rank
 
 SEED = 0
 MIN_EACH = 4

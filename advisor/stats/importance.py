@@ -19,10 +19,9 @@ from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import surface
+from advisor.stats.ranks import evenly_by_rank, normal_scores
 
 SEED = 0
-MAX_TRIALS = 128
-"""Maximum number of trials to fit the response to, evenly spaced in rank."""
 MIN_TRIALS = 8
 """Minimum number of trials; with fewer, the importances only reflect the prior."""
 DRAWS = 40
@@ -54,24 +53,6 @@ _MIN_P = 0.01
 """Smallest p-value that `Response.p` returns, and the p-value at or below which a single axis counts as significant."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
-
-
-def normal_scores(costs: FloatArray) -> FloatArray:
-    """Return the ranks of costs (n,) as standard normal quantiles; NaN costs tie as the worst."""
-    ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
-    scores = stats.norm.ppf((ranks - 0.5) / len(ranks))
-    spread = scores.std()
-    return np.asarray((scores - scores.mean()) / (spread or 1.0), dtype=np.float64)
-
-
-def evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
-    """Return indices of at most `max_number` of the costs (n,), evenly spaced in rank."""
-    order = np.argsort(costs, kind="stable")
-    return (
-        order
-        if len(order) <= max_number
-        else order[np.linspace(0, len(order) - 1, max_number).round().astype(np.int64)]
-    )
 
 
 @dataclass(frozen=True)

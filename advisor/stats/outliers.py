@@ -1,19 +1,18 @@
-"""Failed trials: which trials failed, and beyond which value of a hyperparameter they fail."""
+"""The values of a hyperparameter beyond which trials fail."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 
-Side: TypeAlias = Literal["low", "high"]
 _Labels: TypeAlias = NDArray[np.int8]
 """Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits, because there are thousands of
 permutations of thousands of trials.
@@ -26,37 +25,9 @@ _MAX_EXACT = 6000
 """Maximum number of permutations to enumerate."""
 
 
-def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Return a mask (n,) of the trials that learned nothing.
-
-    costs, starts: best and first costs (n,), NaN if unknown. worse: mask (n,) of trials whose training loss ended well above its
-    beginning. A stuck trial is no better than its own first evaluation or than the highest first evaluation of the study. The
-    latter counts too, because if most learning happens before the first evaluation, noise looks like a gain. In addition, a stuck
-    trial is `worse`, or a gap wider than the range of all trials that learned separates it from these; results that degrade
-    gradually do not count. At least 4 trials must have learned.
-    """
-    none = np.zeros(len(costs), dtype=np.bool_)
-    with np.errstate(invalid="ignore", over="ignore"):
-        gain = starts - costs
-        is_known = feasible & np.isfinite(starts)
-        highest = np.max(starts, where=is_known, initial=-np.inf)
-        # 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks like progress.
-        past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
-        past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
-        no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any
-        if learned.sum() < 4 or not no_gain.any():
-            return none
-        worst = costs[learned].max()
-        spread = worst - costs[learned].min()
-        return np.asarray(no_gain & (worse | (costs - worst > spread)), dtype=np.bool_)
-
-
 def chance_of_share(failed: float, total: float, share: float) -> float:
     """Return the probability that at least `share` of all further trials fail, after `failed` of `total` did (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
-
-
-# --- beyond which value do trials fail? -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -108,8 +79,7 @@ def regions(
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
-        order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
-        order = order[np.isfinite(u[order])]
+        order = _ascending(u)
         if len(np.unique(u[order])) < 2:
             continue
         max_distances = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
@@ -119,6 +89,12 @@ def regions(
             scored.append((float(score[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
     return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
+
+
+def _ascending(positions: FloatArray) -> IntArray:
+    """Return the indices of the finite positions (n,) in ascending order."""
+    order = np.argsort(np.where(np.isnan(positions), -np.inf, positions), kind="stable")
+    return order[np.isfinite(positions[order])]
 
 
 def _best_cut(

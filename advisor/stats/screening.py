@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.importance import normal_scores
+from advisor.stats.ranks import normal_scores
 
 
 def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import FloatArray, IntArray
-from advisor.stats.jumps import MIN_POINTS, Tail, upper_tail
+from advisor.stats.tails import MIN_POINTS, Tail, upper_tail
 
 _RANKS = (1, 2, 4, 8, 16)
 """Ranks of the ratios, largest first, that are tested for outliers."""

@@ -9,8 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from advisor.model.space import FloatArray, IntArray
-from advisor.stats.outliers import Side
+from advisor.model.space import FloatArray, IntArray, Side
 
 SEED = 0
 MAX_POINTS = 80

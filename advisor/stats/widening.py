@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from advisor.model.space import Domain, as_number, hard_limits, is_learning_rate, rounded, to_scale
-from advisor.stats.outliers import Side
+from advisor.model.space import Domain, Side, as_number, hard_limits, is_learning_rate, rounded, to_scale
 
 MIN_FACTOR = 3.0
 """Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""

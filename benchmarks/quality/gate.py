@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from cases import REAL
 
-from advisor.history.gate import ERROR, MAX_SEEDS, MISS, WORTHWHILE
+from advisor.history.case import MAX_SEEDS
+from advisor.history.gate import ERROR, MISS, WORTHWHILE
 from advisor.model.space import FloatArray
 from advisor.stats import difference
 from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,11 +22,13 @@ from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import Clock
 from advisor_pytorch.steps.device import Value, detached_copy, logged_value
 from advisor_pytorch.steps.gradients import Measure, gradient_norm
-from advisor_pytorch.steps.layouts import row_layout
 from advisor_pytorch.steps.norms import Norms
+from advisor_pytorch.steps.observers import CaptureOwner, StepWatch
 from advisor_pytorch.steps.other_optimizers import OtherOptimizers
+from advisor_pytorch.steps.pending_losses import PendingLosses
 from advisor_pytorch.steps.rates import RateReader
-from advisor_pytorch.steps.rows import Layout, PendingChunk, SkippedSteps, Stretch
+from advisor_pytorch.steps.row_buffer import RowBuffer
+from advisor_pytorch.steps.rows import PendingChunk, SkippedSteps
 
 MIN_PENDING_TO_WARN = 16
 """Minimum number of losses without a step, or of steps of an unknown optimizer, for a warning."""
@@ -34,38 +36,6 @@ MAX_PENDING_LOSSES = 1024
 """Maximum number of losses in memory that wait for their step; no step has as many micro-batches."""
 MAX_HAND_OVER_S = 0.25
 """Seconds after which the training thread passes on its points, at the end of the current step."""
-
-
-class CaptureOwner(Protocol):
-    """Receives the captured data."""
-
-    def hand_over(self, chunk: PendingChunk) -> None:
-        """Receive values that may still be on their way from the device."""
-
-    def on_fact(self, tag: str, value: str) -> None:
-        """Receive a fact observed during training, as a tag. A later value replaces an earlier one."""
-
-    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Be notified that `optimizer` has replaced optimizer k."""
-
-    def warn(self, key: str, message: str) -> None:
-        """Log one line, once per key."""
-
-
-class StepWatch(Protocol):
-    """Looks for the first non-finite value of a training. It must not raise errors."""
-
-    def on_loss(self, loss: Value) -> None:
-        """Receive a logged loss."""
-
-    def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Receive the norm of gradients that are about to be clipped."""
-
-    def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
-        """Receive the gradient norm with which step `step` begins, and the norms of the single gradients."""
-
-    def on_skip(self) -> None:
-        """Be notified that a gradient scaler skips a step."""
 
 
 class StepCapture:
@@ -94,14 +64,15 @@ class StepCapture:
     ) -> None:
         """measure: computes gradient norms (None: no norms). in_parts: whether the norms are this rank's parts (see `merging`)."""
         self._watch = watch
-        self._optimizers, self._owner, self._batch_size = list(optimizers), owner, batch_size
-        self._in_parts = in_parts
+        self._optimizers, self._owner = list(optimizers), owner
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
         device = next((p.device for o in optimizers for g in o.param_groups for p in g["params"] if p.is_cuda), None)
         self._on_cuda = device is not None
         self._norms = Norms(self._optimizers, measure)
         self._rates = RateReader(self._optimizers)
         self._clock = Clock(device)
+        self._losses = PendingLosses(batch_size)
+        self._buffer = RowBuffer(in_parts=in_parts)
         self.alive = True
         """True if steps are captured: until `stop`, and only in this process."""
         self.next_step = self._start_step = start_step
@@ -110,28 +81,23 @@ class StepCapture:
         self._begun: set[int] = set()
         self._closed_rows = 0
         self._noticed: dict[str, str] = {}
-        self._layouts: dict[object, Layout] = {}
-        self._key: object = None
-        self._stretch = Stretch(Layout((), ()))
-        self._stretches: list[Stretch] = []
         self._skips = SkippedSteps()
         self._handed = time.perf_counter()
         self._row: list[float] | None = None
-        self._losses: list[torch.Tensor] = []
-        self._plain_losses: list[float] = []
         self._scale: torch.Tensor | None = None
         self._overflowed: torch.Tensor | None = None
         self._reset_row()
         self._guarded_add_batch = self._guard_hook(self._add_batch)
+        self._register_all_hooks()
+        _live.add(self)
+
+    def _register_all_hooks(self) -> None:
         self._handles = [self._register_hooks(k) for k in range(len(self._optimizers))]
         self._others = OtherOptimizers(self._optimizers, self._follow_new_optimizer, self._guard_hook)
-        self._clip_listener, self._scaler_listener = (
-            self._guard_hook(self._on_clip),
-            self._guard_hook(self._on_scaler_step),
-        )
+        self._clip_listener = self._guard_hook(self._on_clip)
+        self._scaler_listener = self._guard_hook(self._on_scaler_step)
         clipping.listen(self._clip_listener)
         scaling.patches.listen(self._scaler_listener)
-        _live.add(self)
 
     def stop(self) -> None:
         """Remove the hooks and hand over the remaining rows."""
@@ -199,28 +165,21 @@ class StepCapture:
             return
         value = logged_value(loss)
         self._others.is_stepping = False  # also if the last step of a captured optimizer raised an exception
-        if isinstance(value, torch.Tensor):
-            self._losses.append(value)
-        else:
-            self._plain_losses.append(value)
+        self._losses.add(value, examples)
         if self._watch is not None:
             self._watch.on_loss(value)
-        if examples is not None:
-            self._explicit_examples += examples
-        elif self._batch_size is not None:
-            self._nominal_examples += self._batch_size
         if grad_norm is not None and self._row is None:  # no hook ran: replay of a CUDA graph
             norm = grad_norm if isinstance(grad_norm, torch.Tensor) else torch.tensor(grad_norm, device="cpu")
             self._norms.set_whole(detached_copy(norm))
             self._open_row()
         if self._row is not None:
             self._close_row()
-        elif len(self._losses) + len(self._plain_losses) >= MIN_PENDING_TO_WARN:
+        elif len(self._losses) >= MIN_PENDING_TO_WARN:
             self._check_pending()
 
     def _check_pending(self) -> None:
         """Warn if losses arrive without steps, and keep their number bounded."""
-        pending = len(self._losses) + len(self._plain_losses)
+        pending = len(self._losses)
         if self._others.steps >= MIN_PENDING_TO_WARN:
             self._owner.warn(
                 "other optimizer",
@@ -231,9 +190,8 @@ class StepCapture:
             self._owner.warn("no step", f"losses are dropped: {pending:,} were logged without an optimizer step")
 
     def _drop_losses(self) -> None:
-        self.losses_without_step += len(self._losses) + len(self._plain_losses)
-        self._losses, self._plain_losses = [], []
-        self._explicit_examples = self._nominal_examples = 0
+        self.losses_without_step += len(self._losses)
+        self._losses.clear()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """Record a batch that arrived from the loader after a wait."""
@@ -252,11 +210,7 @@ class StepCapture:
     def flush(self) -> None:
         """Hand over the complete rows."""
         self._handed = time.perf_counter()
-        if self._stretch.numbers:
-            self._stretches.append(self._stretch)
-            self._stretch = Stretch(self._stretch.layout)
-        if self._stretches:
-            stretches, self._stretches = self._stretches, []
+        if stretches := self._buffer.take():
             self._owner.hand_over(PendingChunk(stretches, windowed=True, skips=self._skips))
 
     # Called by PyTorch.
@@ -362,8 +316,7 @@ class StepCapture:
 
     def _reset_row(self) -> None:
         self._row = self._scale = self._overflowed = None
-        self._losses, self._plain_losses = [], []
-        self._explicit_examples = self._nominal_examples = 0
+        self._losses.clear()
         self._norms.forget()
 
     def _open_row(self) -> None:
@@ -381,12 +334,12 @@ class StepCapture:
         row = self._row
         if row is None:
             return
-        tensors = self._losses
-        losses = len(tensors)
+        tensors = self._losses.tensors
+        losses, plain = len(tensors), len(self._losses.numbers)
         tensors += self._rate_tensors
         row += self._rate_numbers
-        row += self._plain_losses
-        if examples := self._explicit_examples or self._seen or self._nominal_examples:
+        row += self._losses.numbers
+        if examples := self._losses.explicit_examples or self._seen or self._losses.nominal_examples:
             row.append(examples)
         if self._scaled:
             row.append(self._pending_skips)
@@ -396,30 +349,14 @@ class StepCapture:
         else:
             scaled = None
         norm_key = self._norms.append_values(tensors, row)
-        plain = len(self._plain_losses)
         key = (self._times, *self._rate_names, losses, plain, examples > 0, scaled, norm_key)
-        events = self._clock.events
-        if key != self._key or (events is not None) != self._stretch.layout.timed:
-            self._begin_stretch(key, events is not None)
-        stretch = self._stretch
-        stretch.numbers += row
-        stretch.tensors += tensors
-        if events is not None:
-            stretch.events.append(events)
+        self._buffer.append(key, self._norms, row, tensors, self._clock.events)
         if self._closed_rows < 2:  # a loop that logs before its steps logs two losses for the first
             self._closed_rows += 1
             self._report_batch_facts(examples, max(losses + plain, self._batches))
         self._reset_row()
         if self._clock.last - self._handed >= MAX_HAND_OVER_S:
             self.flush()
-
-    def _begin_stretch(self, key: Any, timed: bool) -> None:
-        if self._stretch.numbers:
-            self._stretches.append(self._stretch)
-        if (key, timed) not in self._layouts:
-            norms = self._norms.columns(key[-1])
-            self._layouts[key, timed] = row_layout(key, norms, timed=timed, in_parts=self._in_parts)
-        self._key, self._stretch = key, Stretch(self._layouts[key, timed])
 
     def _is_capturing(self) -> bool:
         """Return whether a CUDA graph is being recorded, during which no step is made."""

@@ -30,27 +30,14 @@ def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tens
 
 
 def train(
-    params: Mapping[str, Any],
-    *,
-    max_train_steps: int,
-    evaluate_every: int,
-    seed: int,
-    checkpoint_dir: str,
+    params: Mapping[str, Any], *, max_train_steps: int, evaluate_every: int, seed: int, checkpoint_dir: str
 ) -> None:
     """Train with these hyperparameters. Log to the trial's run, which environment variables name."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _load_digits()
-    width = int(params.get("width", 128))
-    model = nn.Sequential(
-        nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10)
-    )
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=float(params["learning_rate"]),
-        momentum=float(params.get("momentum", 0.9)),
-        weight_decay=float(params.get("weight_decay", 0.0)),
-    )
+    model = _make_network(params)
+    optimizer = _make_optimizer(model, params)
     warmup = max(int(params.get("warmup_steps", 1)), 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
     loss_of = nn.CrossEntropyLoss(label_smoothing=float(params.get("label_smoothing", 0.0)))
@@ -80,6 +67,22 @@ def train(
             log.step(loss)
             if step % evaluate_every == 0:
                 log.evaluate(_evaluate(model, x, y, x_val, y_val))
+
+
+def _make_network(params: Mapping[str, Any]) -> nn.Module:
+    width = int(params.get("width", 128))
+    return nn.Sequential(
+        nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10)
+    )
+
+
+def _make_optimizer(model: nn.Module, params: Mapping[str, Any]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=float(params["learning_rate"]),
+        momentum=float(params.get("momentum", 0.9)),
+        weight_decay=float(params.get("weight_decay", 0.0)),
+    )
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from advisor.cli.brief import Json, brief
 from advisor.cli.mcp.quoting import mark_name, quote, visible
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.history.gate import Question
+from advisor.history.case import Question
 from advisor.history.lineages import read_lineages
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading

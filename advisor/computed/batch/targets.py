@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,11 +77,7 @@ def race(study: Study, share: float) -> Race:
     a curve reaches a level.
     """
     settings = _settings(study)
-    if len({s.size for s in settings}) < 2:
-        raise MissingData(
-            "fewer than two batch sizes have trials with a result; the rule compares how long each trains to a target",
-            needs="design",
-        )
+    _require_two_sizes(settings, "have trials with a result; the rule compares how long each trains to a target")
     if _same_rate(study, settings):
         raise MissingData(
             "every batch size was trained with the same learning rate; batch sizes compare only with a learning rate tuned for "
@@ -92,45 +88,42 @@ def race(study: Study, share: float) -> Race:
     if unit is not None:
         return _race_of_counts(study, settings, unit)
     settings = _tuned_settings(settings)
-    if len({s.size for s in settings}) < 2:
-        raise MissingData(
-            f"fewer than two batch sizes have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
-            "batch sizes compare only with a learning rate tuned for each",
-            needs="design",
-        )
+    _require_two_sizes(
+        settings,
+        f"have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
+        "batch sizes compare only with a learning rate tuned for each",
+    )
     axis = axis_of(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target(settings, curves, share)
-    settings = [
-        s for s in settings if np.isfinite(_median([_first_below(curves[t.index], target)[0] for t in s.trials]))
+    hits = {t: _first_below(curve, target) for t, curve in curves.items()}
+    steps = {t: hit[0] for t, hit in hits.items()}
+    settings = [s for s in settings if np.isfinite(_median([steps[t.index] for t in s.trials]))]
+    _require_two_sizes(settings, "learned enough for a target that both reach; train all of them for longer")
+    compared_settings, statistic = _settings_to_compare(settings, steps)
+    groups = [
+        _group(size, group, hits, _units_per_step(axis, size), statistic) for size, group in compared_settings.items()
     ]
-    if len({s.size for s in settings}) < 2:
-        raise MissingData(
-            "fewer than two batch sizes learned enough for a target that both reach; train all of them for longer",
-            needs="design",
-        )
-    compared_settings, statistic = _settings_to_compare(
-        settings, {t: _first_below(c, target)[0] for t, c in curves.items()}
-    )
-    groups = []
-    for size, group in compared_settings.items():
-        first_hits = [[_first_below(curves[t.index], target) for t in s.trials] for s in group]
-        trials = tuple(t for s in group for t in s.trials)
-        groups.append(_group(size, trials, first_hits, _units_per_step(axis, size), statistic))
     return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
+
+
+def _require_two_sizes(settings: Sequence[_Setting], lack: str) -> None:
+    if len({s.size for s in settings}) < 2:
+        raise MissingData(f"fewer than two batch sizes {lack}", needs="design")
 
 
 def _group(
     size: float,
-    trials: tuple[Trial, ...],
-    first_hits: Sequence[Sequence[tuple[float, float]]],
+    settings: Sequence[_Setting],
+    hits: Mapping[int, tuple[float, float]],
     per_step: float,
     statistic: Statistic,
 ) -> Group:
-    """first_hits: for each setting, the step and the seconds at which each trial first reaches the target."""
-    needed = [[steps * per_step for steps, _ in hits] for hits in first_hits]
+    """hits: the step and the seconds at which each trial first reaches the target, by the trial's index."""
+    needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
-    seconds = [s for hits in first_hits for _, s in hits if math.isfinite(s)]
+    trials = tuple(t for s in settings for t in s.trials)
+    seconds = [s for t in trials if math.isfinite(s := hits[t.index][1])]
     return Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 

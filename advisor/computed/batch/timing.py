@@ -83,6 +83,25 @@ def of_study(study: Study) -> list[StepTimes]:
     return [times for t in ended_trials if (times := read(study, t)) is not None]
 
 
+@computed
+def evaluation_share(study: Study) -> float:
+    """Return the share of a training's time between its first and last evaluation that is not spent on its steps; NaN if unknown.
+
+    It is the median of the trials that logged step times. Evaluations take this time, and checkpoints if they are saved with them.
+    """
+    shares = []
+    for times in of_study(study):
+        curve = study.cost_curve(times.trial)
+        known = np.flatnonzero(np.isfinite(curve.times))
+        if len(known) < 2:
+            continue
+        first, last = known[0], known[-1]
+        steps, seconds = curve.steps[last] - curve.steps[first], curve.times[last] - curve.times[first]
+        if seconds > 0:
+            shares.append(min(max(1 - float(steps) * times.seconds / float(seconds), 0.0), 1.0))
+    return float(np.median(shares)) if shares else math.nan
+
+
 def majority_above(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
     """Return the indices of the ratios that exceed the limit significantly; empty unless these are the majority.
 

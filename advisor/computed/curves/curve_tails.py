@@ -32,7 +32,7 @@ MARGIN = 1.25
 MATERIAL = 0.01
 """Minimum forecast gain that justifies longer training, as a share of the gain over the run. Our choice."""
 BEST = 3
-"""Number of best trials whose curve ends are examined. The playbook asks for at least the best few."""
+"""Number of best trials whose curve ends are examined. The playbook asks to examine at least the best few trials."""
 REACH = 0.1
 """Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
@@ -119,18 +119,8 @@ def best_endings(
 
     Raises MissingData if there are none, or if their learning rates decay, because a decay hides the effect of more steps.
     """
-    complete = [t for t in good_trials(study, reach) if not study.cut_short(t)]
-    if not complete:
-        raise MissingData(
-            "every good trial was cut short; this needs trials that run for all of max_train_steps", needs="full_length"
-        )
-    if all(len(study.cost_curve(t).finite) < 2 for t in complete[:best]):
-        raise MissingData(
-            f"each of the best trials has a single value of {study.spec.objective.metric}, which is no curve; evaluate more often",
-            needs="evaluations",
-            at_least=trend.MIN_POINTS,
-        )
-    constant_rate_trials = [t for t in complete[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
+    complete = _complete_trials(study, best, reach)
+    constant_rate_trials = [t for t in complete if not 0 <= _steady_share(study, t) < MIN_STRETCH]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
@@ -153,6 +143,22 @@ def best_endings(
             at_least=trend.MIN_POINTS,
         )
     return endings
+
+
+def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
+    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if they have no curves."""
+    complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
+    if not complete:
+        raise MissingData(
+            "every good trial was cut short; this needs trials that run for all of max_train_steps", needs="full_length"
+        )
+    if all(len(study.cost_curve(t).finite) < 2 for t in complete):
+        raise MissingData(
+            f"each of the best trials has a single value of {study.spec.objective.metric}, which is no curve; evaluate more often",
+            needs="evaluations",
+            at_least=trend.MIN_POINTS,
+        )
+    return complete
 
 
 @dataclass(frozen=True, slots=True)

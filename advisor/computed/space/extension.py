@@ -9,13 +9,12 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import is_learning_rate, outwards, rounded
+from advisor.model.space import Side, is_learning_rate, outwards, rounded
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, names_pretrained, of_optimizer
 from advisor.model.words import setting
 from advisor.stats import widening
-from advisor.stats.outliers import Side
 
 MIN_FACTOR = widening.MIN_FACTOR
 """Factor by which a range of learning rates may exceed the usual rates if the best trials lie at its end."""

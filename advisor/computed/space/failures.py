@@ -9,7 +9,6 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
-from advisor.stats import outliers
 
 MATERIAL = 0.1
 """Minimum rise of a training loss that counts as failure, as a share of the largest fall of any successful trial's loss."""
@@ -55,7 +54,7 @@ def failures(study: Study) -> Failures:
     drop = np.max(drops[study.comparable], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
-    stuck |= outliers.stuck_trials(study.costs, starts, study.comparable, worse)
+    stuck |= stuck_trials(study.costs, starts, study.comparable, worse)
     return Failures(diverged, crashed, crashed & memory, stuck)
 
 
@@ -70,3 +69,28 @@ def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
         rise = float(np.median(losses[-(len(losses) // 10) :]) - losses[0])
         fall = float(losses[0] - np.nanmin(losses))
     return (rise if np.isfinite(rise) else np.inf), (fall if np.isfinite(fall) else 0.0)
+
+
+def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
+    """Return a mask (n,) of the trials that learned nothing.
+
+    costs, starts: best and first costs (n,), NaN if unknown. worse: mask (n,) of trials whose training loss ended well above its
+    beginning. A stuck trial is no better than its own first evaluation or than the highest first evaluation of the study. The
+    latter counts too, because if most learning happens before the first evaluation, noise looks like a gain. In addition, a stuck
+    trial is `worse`, or a gap wider than the range of all trials that learned separates it from these; results that degrade
+    gradually do not count. At least 4 trials must have learned.
+    """
+    none = np.zeros(len(costs), dtype=np.bool_)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gain = starts - costs
+        is_known = feasible & np.isfinite(starts)
+        highest = np.max(starts, where=is_known, initial=-np.inf)
+        # 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks like progress.
+        past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
+        past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
+        no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any
+        if learned.sum() < 4 or not no_gain.any():
+            return none
+        worst = costs[learned].max()
+        spread = worst - costs[learned].min()
+        return np.asarray(no_gain & (worse | (costs - worst > spread)), dtype=np.bool_)

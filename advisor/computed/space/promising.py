@@ -28,7 +28,7 @@ from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, Value, counts_training, to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
-from advisor.stats import importance, screening
+from advisor.stats import importance, ranks, screening
 from advisor.stats.surface import Surface, compressed
 from advisor.stats.widening import between
 
@@ -162,7 +162,7 @@ def model_of(study: Study) -> Fit | None:
     values = np.full(len(costs), np.nan)
     values[done] = compressed(costs[done])
     values[~done] = np.nanmax(values)
-    rows = importance.evenly_by_rank(values, MAX_POINTS)
+    rows = ranks.evenly_by_rank(values, MAX_POINTS)
     columns = [study.positions(n, trials)[rows] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
     if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:
@@ -182,7 +182,7 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     p_single = (len(numeric) + len(choices)) * math.exp(screening.log_p_values(numeric, choices, values).min())
     blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
     rng = np.random.default_rng(SEED)
-    p_smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], importance.normal_scores(values), rng)
+    p_smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)
     return 2 * min(p_single, p_smooth)
 
 

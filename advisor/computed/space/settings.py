@@ -15,7 +15,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
 from advisor.model.study import Study, Trial
 from advisor.model.words import count
-from advisor.stats import importance, screening
+from advisor.stats import ranks, screening
 
 MAX_AXES = 40
 """Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with the cube of this
@@ -242,7 +242,7 @@ def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArr
 
 def _levels(positions: FloatArray) -> int:
     """Return the number of levels of a choice, at most the maximum number of trials to which a response is fitted."""
-    return min(len(np.unique(positions[np.isfinite(positions)])), importance.MAX_TRIALS)
+    return min(len(np.unique(positions[np.isfinite(positions)])), ranks.MAX_TRIALS)
 
 
 def _pool(group: list[Trial], costs: FloatArray, has_failed: BoolArray) -> tuple[float, bool]:

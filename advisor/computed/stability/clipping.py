@@ -15,7 +15,7 @@ from advisor.model.message import Message, Number, Percent, say
 from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import trimmed
-from advisor.stats import jumps
+from advisor.stats import tails
 from advisor.stats.ratios import chance_of_share
 
 EXTREME = 0.5
@@ -62,12 +62,12 @@ def read(study: Study, trial: Trial) -> Clipping | None:
     """Return the trial's clipping from logged clip flags, or else from its norms and threshold; None if the share is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
-    if len(flags) >= jumps.MIN_POINTS:
+    if len(flags) >= tails.MIN_POINTS:
         gaps = np.diff(flags.steps).astype(np.float64)  # weights: a logged value is the mean of all steps of its window
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
-    if math.isfinite(limit) and len(norms) >= jumps.MIN_POINTS:
+    if math.isfinite(limit) and len(norms) >= tails.MIN_POINTS:
         return Clipping(trial, limit, float(np.mean(norms >= limit * (1 - _MAX_EXCESS))), len(norms))
     does_not_clip = "schema" in trial.facts and not math.isfinite(limit) and "grad_clip_value" not in trial.facts
     return Clipping(trial, math.nan, 0.0, 0) if does_not_clip else None
@@ -114,7 +114,7 @@ def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[M
     if not math.isfinite(present.threshold):
         return action, (Advise(text=str(action)),)
     numbers = {"threshold": present.threshold}
-    if len(norms) >= jumps.MIN_POINTS:
+    if len(norms) >= tails.MIN_POINTS:
         numbers["p90"] = float(np.quantile(norms, 0.9))
     why = f"Training is still unstable with clipping at {trimmed(present.threshold, 3)}"
     return action, (RunPlan(plan="clip", numbers=numbers, why=why),)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.change import Advise, Change, RunPlan
-from advisor.model.finding import Side
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray, as_number, is_learning_rate
+from advisor.model.space import FloatArray, Side, as_number, is_learning_rate
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import trimmed
-from advisor.stats import jumps
+from advisor.stats import tails
+from advisor.stats.curve import diverged_at
 
 EARLY = 0.1
 """Length of early training as a share of the planned steps; the playbook's maximum warmup is as long."""
@@ -147,7 +147,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
     trained = study.signals.get("train_loss")
     any_non_finite = False
     for name, curve in curves:
-        at = jumps.diverged_at(curve.values)
+        at = diverged_at(curve.values)
         if at is None:
             continue
         any_non_finite, step = True, int(curve.steps[at])
@@ -214,7 +214,7 @@ def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
-        if len(norms) < jumps.MIN_POINTS:
+        if len(norms) < tails.MIN_POINTS:
             norms = np.concatenate([norms, _late(study, trial, study.curve(trial, "grad_norm").finite).values])
     return norms
 
@@ -243,12 +243,12 @@ def norm_missing(study: Study, trials: Sequence[Trial]) -> str:
     if lasts and all(last < EARLY * length for last, length in lasts):
         last, length = max(lasts)
         return f"the gradient norm was logged only up to step {last:,.0f} of {length:,.0f}"
-    return f"no trial logged {jumps.MIN_POINTS} gradient norms after its start"
+    return f"no trial logged {tails.MIN_POINTS} gradient norms after its start"
 
 
 def clip_action(norms: FloatArray) -> Message:
     """Return an imperative sentence about clipping: a first threshold or, without norms, the advice to log them."""
-    if len(norms) < jumps.MIN_POINTS:
+    if len(norms) < tails.MIN_POINTS:
         return say(LOG_NORM)
     return say(
         "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms, and tune the threshold around it.",
@@ -261,7 +261,7 @@ def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Chan
 
     raised_from: the present threshold if it clips most updates, so that it determines the length of the updates.
     """
-    if len(norms) < jumps.MIN_POINTS:
+    if len(norms) < tails.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
     why = f"A norm of {trimmed(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"

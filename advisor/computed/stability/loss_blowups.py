@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.stats import binom
@@ -15,7 +15,7 @@ from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.reading import Kind
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats import jumps
+from advisor.stats import jumps, tails
 
 MIN_EARLY = 3
 """Minimum number of points early in training to detect a rise."""
@@ -93,37 +93,49 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
-    finite = curve.finite
-    subject, sign = _subject(study, metric), _sign(study, metric)
-    early_points = _points_until(curve, end)
     at = instability.diverged_step(study, trial)
-    if at is not None and len(finite) and instability.diverged_early(study, trial, at):
-        first = sign * float(finite.values[0])
-        how = _divergence(study, trial, finite, at, sign)
-        event = say("started at {first} and {how}", first=Number(first, 4), how=how)
-        return Blowup(trial, metric, early_points, 0.0, math.inf, at, event, first, subject=subject)
+    if at is not None and len(curve.finite) and instability.diverged_early(study, trial, at):
+        return _early_divergence(study, trial, metric, curve, at)
     probed = _points_until(curve, probe_end)
-    stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=subject)
+    stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=_subject(study, metric))
     if not judged_curves:
         return stable
+    return _early_rise(study, stable, curve.finite, end, lasting) or stable
+
+
+def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at: int) -> Blowup:
+    """Return the divergence of a loss at step `at`, early in training."""
+    sign = _sign(study, metric)
+    first = sign * float(curve.finite.values[0])
+    how = _divergence(study, trial, curve.finite, at, sign)
+    event = say("started at {first} and {how}", first=Number(first, 4), how=how)
+    points = _points_until(curve, instability.early_end(study, trial))
+    return Blowup(trial, metric, points, 0.0, math.inf, at, event, first, subject=_subject(study, metric))
+
+
+def _early_rise(study: Study, stable: Blowup, finite: Curve, end: float, lasting: int) -> Blowup | None:
+    """Return the rise of a loss before step `end` for at least `lasting` steps; None without one.
+
+    stable: the result without a rise; finite: the finite points of the curve.
+    """
+    early_points = _points_until(finite, end)
     steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
     width = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + steps))
     rise = jumps.early_rise(finite.values, early_points, max(width, 1))
     if rise is None:
-        return stable
+        return None
+    sign = _sign(study, stable.metric)
     step = int(finite.steps[rise.index])
     start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
-    went, opposite = ("rose", "falling") if sign > 0 else ("fell", "rising")
     event = say(
-        "{went} from {start} to {level} at {place} instead of {instead}",
-        went=went,
+        "{went} from {start} at its start to {level} at {place}",
+        went="rose" if sign > 0 else "fell",
         start=Number(start, 4),
         level=Number(level, 4),
         place=study.at(step),
-        instead=opposite,
     )
-    share = rise.share if _is_material(study, metric, rise.level - rise.start) else 0.0
-    return Blowup(trial, metric, stable.points, rise.p, share, step, event, start, level, limit, subject)
+    share = rise.share if _is_material(study, stable.metric, rise.level - rise.start) else 0.0
+    return replace(stable, p=rise.p, share=share, step=step, event=event, before=start, after=level, limit=limit)
 
 
 def _points_until(curve: Curve, end: float) -> int:
@@ -138,7 +150,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     divergence = _late_divergence(study, trial)
     if divergence is not None:
         return divergence
-    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.MIN_POINTS and _should_fall(study, n)]
+    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= tails.MIN_POINTS and _should_fall(study, n)]
     if not judged_curves:
         return None
     metric, curve = judged_curves[0]

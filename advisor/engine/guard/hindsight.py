@@ -18,7 +18,7 @@ from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, not_finite, replay
 from advisor.engine.guard.verdicts import OUTLIVED, SAME_LENGTH
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import Message, MessageField, Percent, joined, say
+from advisor.model.message import Message, MessageField, Percent, say
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 8
@@ -316,18 +316,26 @@ def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) 
     )
     if not guard.saved:
         first = say("In this study, the guard (`advisor run --stop-doomed`) would have stopped no trial early.")
-    second = say(
-        "Of the {best} best trials, {losses}{orders}.",
-        best=best,
-        orders=f", in the worst of {orders} orders of the trials" if orders > 1 else "",
-        losses=joined(f"{o.name}{'' if i else ' would have lost'} {o.lost}" for i, o in enumerate(others)),
-    )
-    if not any(o.lost for o in others):
-        second = say(
-            "Median pruning and successive halving would have kept all {best} best trials{orders}.",
-            best=best,
-            orders=f" in each of {orders} orders of the trials" if orders > 1 else "",
+    return say("{first} {second}", first=first, second=_message_on_pruning(others, best, orders))
+
+
+def _message_on_pruning(others: Sequence[Outcome], best: int, orders: int) -> Message:
+    stopping, losing = [o for o in others if o.lost], [o for o in others if not o.kept]
+    if losing:
+        return say(
+            "{losing} of {n} ways of pruning would have lost the best result.", losing=len(losing), n=len(others)
         )
-    elif all(o.lost for o in others):
-        second = say("{second} None of these ways to prune would have been safe.", second=second)
-    return say("{first} {second}", first=first, second=second)
+    if stopping:
+        return say(
+            "Pruning would have kept the best result, but {stopping} of {n} ways of pruning would have stopped other trials among "
+            "the best {best}{orders}.",
+            stopping=len(stopping),
+            n=len(others),
+            best=best,
+            orders=f", in the worst of {orders} orders of the trials" if orders > 1 else "",
+        )
+    return say(
+        "Median pruning and successive halving would have kept all {best} best trials{orders}.",
+        best=best,
+        orders=f" in each of {orders} orders of the trials" if orders > 1 else "",
+    )

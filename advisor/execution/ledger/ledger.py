@@ -10,7 +10,6 @@ Nothing here waits for an unreachable store: methods raise `LaterError`, and the
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import threading
@@ -19,7 +18,6 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from advisor import contract
@@ -29,6 +27,7 @@ from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import Claimant
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.execution.ledger.experiment import open_experiment
 from advisor.execution.ledger.record import (
     MAX_VALUE_CHARS,
     DeliveringError,
@@ -42,7 +41,6 @@ from advisor.execution.ledger.retries import Retry
 from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
-from advisor.tracking import study_tags
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, explain_error, open_client, quiet_mlflow
 from advisor.tracking.stores.location import Location, absolute_uri
 from advisor_logging.store import lock_store_opening
@@ -74,39 +72,12 @@ class Ledger:
         with quiet_mlflow(FIRST_REQUEST_SETTINGS), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
-                self._id = self._open_experiment(experiment, _artifact_folder(location, experiment))
+                self._id = open_experiment(self._client, experiment, location, spec, self._study_runs)
             except AdvisorError:
                 raise
             except Exception as error:
                 raise explain_error(error, location, "use") from None
         self._runs = self._study_runs(self._id)
-
-    def _open_experiment(self, name: str, artifacts: str | None) -> str:
-        spec, experiment = self._spec, self._client.get_experiment_by_name(name)
-        if experiment is None:
-            try:
-                return str(self._client.create_experiment(name, artifacts, tags=study_tags.tags_of(spec)))
-            except Exception:
-                experiment = self._client.get_experiment_by_name(name)  # another launcher may have been faster
-                if experiment is None:
-                    raise
-        if experiment.lifecycle_stage != "active":
-            raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
-        id = str(experiment.experiment_id)
-        stored = next((s for s in study_tags.specs_of(experiment.tags) if s.study == spec.study), None)
-        difference = None if stored is None else _describe_difference(stored, spec)
-        if (
-            difference is not None
-            and (runs := self._study_runs(id).runs())
-            and not _corrects_objective(stored, spec, runs)
-        ):
-            raise AdvisorError(
-                f"experiment {name!r} has trials of study {spec.study!r} {difference}; give the study another name, or pass "
-                "another --experiment"
-            )
-        for tag, text in study_tags.tags_of(spec).items():
-            self._client.set_experiment_tag(id, tag, text)
-        return id
 
     def _study_runs(self, id: str) -> StudyRuns:
         return StudyRuns(self._client, self._uri, id, self._spec, self._claimant, self._retry)
@@ -325,10 +296,14 @@ class Ledger:
             None if status is None else Outcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
         )
         # Store the best value in the tag, so that later launchers need not read the curve.
-        details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
-        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe another launcher's
-        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({**details, "command": command}))
+        self._close_claim(run, {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best})
         return outcome
+
+    def _close_claim(self, run: Any, details: Mapping[str, Any]) -> None:
+        """Store in the claim of a run how the job ended."""
+        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe another launcher's
+        text = self._claimant.tag_text({**details, "command": command})
+        self._client.set_tag(run.info.run_id, contract.TAG_LAUNCH, text)
 
     def _has_reached(self, run: Any, length: float | None) -> bool:
         """Return whether the training evaluated its objective at its planned length."""
@@ -343,9 +318,7 @@ class Ledger:
         self._set_status(run_id, stop.status, None)
         if run.info.status != "KILLED":
             self._client.set_terminated(run_id, "KILLED")
-        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")
-        details = {"state": "done", "best": best, "command": command}
-        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details))
+        self._close_claim(run, {"state": "done", "best": best})
         return Outcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
@@ -374,37 +347,3 @@ class Ledger:
 
 def _with_seed_of(job: Job, former: Entry) -> Job:
     return replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job
-
-
-def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the artifact folder of a new experiment: next to a database file in another folder, else None (MLflow's default)."""
-    if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
-        return None
-    digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
-    return (location.path.parent / "mlruns" / digest).as_uri()
-
-
-def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """If the stored study's trials do not belong to this study, return the difference between the studies, else None."""
-    if _sampling_parts(stored) != _sampling_parts(spec):
-        return "from another space or sampler"
-    parts = ("objective", "max_train_steps", "schedule")
-    changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
-    return f"with another {' and '.join(changed)}" if changed else None
-
-
-def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
-    """Return True if only the objective differs from the stored study, and no run logged the stored study's objective."""
-    if (
-        stored is None
-        or _describe_difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None
-    ):
-        return False
-    return not any(stored.objective.metric in run.data.metrics for run in runs)
-
-
-def _sampling_parts(spec: StudySpec) -> dict[str, Any]:
-    """Return the parts of a study file that determine its trials, without the explanatory texts."""
-    reasons = {"__all__": {"why"}}
-    parts = {"parameters", "forbidden", "sampler"}
-    return spec.model_dump(include=parts, exclude={"parameters": reasons, "forbidden": reasons})

@@ -55,18 +55,13 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
-    times = request.numbers.get("times", TIMES)
-    # A low rate that was unstable for another reason is no limit: the best trial trains above it. A study of warmups has no best
-    # rate: the learning rate in this setting is the one that failed.
+    # A study of warmups has no best rate: the learning rate in this setting is the one that failed.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
-    above_best = best > unstable
-    unstable = best if above_best else unstable
-    usual = extension.usual_rates(study, rate)
-    limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
-    times = times if times * unstable <= limit else significant(limit / unstable, 3)
-    peak, lengths = significant(times * unstable, 3), candidates(steps)
-    parameters = fixed_parameters(setting, base)
-    why = f"{times:.3g} times {unstable:.3g}, the {'best' if above_best else 'lowest unstable'} learning rate"
+    # A low rate that was unstable for another reason is no limit: the best trial trains above it.
+    unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
+    times = _times_within_usual(study, rate, unstable, request.numbers.get("times", TIMES))
+    peak, lengths, parameters = significant(times * unstable, 3), candidates(steps), fixed_parameters(setting, base)
+    why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
     parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)
@@ -89,6 +84,13 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
             ),
         }
     )
+
+
+def _times_within_usual(study: Study, rate: str, unstable: float, times: float) -> float:
+    """Return the ratio of the peak to the unstable learning rate, limited so that the peak is not beyond the usual rates."""
+    usual = extension.usual_rates(study, rate)
+    limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
+    return times if times * unstable <= limit else significant(limit / unstable, 3)
 
 
 def candidates(steps: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from advisor.model.errors import AdvisorError
+from advisor.model.prediction import BestNear, Prediction
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import loads
@@ -59,6 +60,7 @@ def first_study(wish: RecipeWish) -> tuple[str, StudySpec]:
         if wish.tokens is not None:
             spec = _with_tokens(spec, wish.tokens, wish.batch_tokens or BATCH_TOKENS)
     spec = _with_trials(_with_parameters(spec, wish.parameters), wish.trials)
+    spec = _without_predictions_outside(spec)
     return comment.replace("{metric}", objective.metric), spec
 
 
@@ -111,7 +113,13 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
     old = spec.parameters["learning_rate"]
     new = old.model_copy(update={"low": _times(old.low, rate), "high": _times(old.high, rate), "why": why})
     settings = tuple({"learning_rate": _times(setting["learning_rate"], rate)} for setting in spec.settings)
-    spec = spec.with_parameter("learning_rate", new).model_copy(update={"settings": settings})
+    near = Prediction(
+        rule="step-law",
+        subject="learning_rate",
+        expects=BestNear(parameter="learning_rate", value=_times(1, rate)),
+    )
+    update = {"settings": settings, "predictions": (near,)}
+    spec = spec.with_parameter("learning_rate", new).model_copy(update=update)
     spec = _with_tokens(spec, tokens, batch)
     return spec.model_copy(update={"notes": (*spec.notes, _batch_note(tokens, wish))})
 
@@ -145,6 +153,19 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
     same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
     settings = spec.settings if same_space else ()
     return spec.model_copy(update={"parameters": parameters, "settings": settings})
+
+
+def _without_predictions_outside(spec: StudySpec) -> StudySpec:
+    """Return the study without a prediction of a value that the user's ranges exclude."""
+    ranges = {n: p for n, p in spec.searched.items() if p.numeric}
+    kept = (
+        p
+        for p in spec.predictions
+        if isinstance(p.expects, BestNear)
+        and p.expects.parameter in ranges
+        and ranges[p.expects.parameter].contains(p.expects.value)
+    )
+    return spec.model_copy(update={"predictions": tuple(kept)})
 
 
 def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:

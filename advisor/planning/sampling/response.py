@@ -11,10 +11,9 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr
 
-from advisor.model.space import BoolArray, FloatArray, Value, same
+from advisor.model.space import BoolArray, FloatArray, Side, Value, same
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
-from advisor.stats.outliers import Side
 from advisor.stats.surface import Surface, compressed
 
 _ABSENT = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -93,16 +93,7 @@ def _draw_figure(
 ) -> Figure:
     rows = report.figures.by_id
     order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
-    drawn = [
-        _DrawnCurve(
-            c,
-            order[c.trial] % MAX_COLOURS,
-            panel if len(group) > 1 else order[c.trial] // MAX_COLOURS,
-            _values_with_nan(c),
-        )
-        for panel, (_, curves) in enumerate(group)
-        for c in curves
-    ]
+    drawn = _drawn_curves(group, order)
     steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady = [values[len(values) // 4 :] for values in steady]
@@ -126,6 +117,20 @@ def _draw_figure(
     svg = frame.render(f"{metrics} over training steps of {count(len(order), 'trial')}")
     notes: tuple[Message | str, ...] = (*_clipping_notes(limits, drawn), *_omission_notes(group, evidence, trials))
     return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, order), notes=notes)
+
+
+def _drawn_curves(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
+    """Return the curves with their colours and dash patterns. order: position of each trial in the legend."""
+    return [
+        _DrawnCurve(
+            c,
+            order[c.trial] % MAX_COLOURS,
+            panel if len(group) > 1 else order[c.trial] // MAX_COLOURS,
+            _values_with_nan(c),
+        )
+        for panel, (_, curves) in enumerate(group)
+        for c in curves
+    ]
 
 
 def _curve_legend(report: ReportData, group: Sequence[_MetricCurves], order: dict[str, int]) -> tuple[Key, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -116,10 +117,7 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     failed = [s for s, v in medians if v is None]
     if not results:
         return say("Hardly any trial has a result, whatever its {name}.", name=name)
-    failing: Message | str = ""
-    if failed:
-        whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
-        failing = say(f" {whole}", label=Name(failed[0].label))
+    failing = _failing(failed)
     if len(results) == 1:
         only = Name(results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
@@ -149,6 +147,14 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         chance=_chance(isolation),
         failing=failing,
     )
+
+
+def _failing(failed: Sequence[Slice]) -> Message | str:
+    """Return a sentence about the first slice in which most trials failed; "" without one."""
+    if not failed:
+        return ""
+    whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
+    return say(f" {whole}", label=Name(failed[0].label))
 
 
 def _chance(isolation: Isolation) -> Message:

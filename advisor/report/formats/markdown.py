@@ -15,6 +15,7 @@ from advisor.report.formats.view import (
     decisions,
     evidence_rows,
     explanation_sentence,
+    is_overruled,
     merged_changes,
     steps,
     stopper_rows,
@@ -121,17 +122,19 @@ def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str
     if (why := explanation_sentence(finding)) is not None:
         yield escape_markdown(sentence(why))
         yield ""
-    yield f"**Do this:** {escape_markdown(sentence(str(finding.action)))}"
-    yield ""
-    yield from _diff_lines(diff_changes(report.spec, finding.changes))
+    overruled, deferred = is_overruled(report, finding), report.reason_deferred(finding)
+    if not overruled:
+        yield f"**{'Later' if deferred else 'Do this'}:** {escape_markdown(sentence(str(finding.action)))}"
+        yield ""
+        yield from _diff_lines(diff_changes(report.spec, finding.changes))
     for line in merged_changes(report, finding):
         yield escape_markdown(str(line))
         yield ""
-    if (reason := report.reason_deferred(finding)) is not None:
-        yield f"Later: {escape_markdown(sentence(reason))}"
+    if deferred is not None:
+        yield f"Not yet: {escape_markdown(deferred)}."
         yield ""
     sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}"
-    yield f"{sure}; rule `{_code_text(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}"
+    yield f"{'' if overruled else sure + '; '}rule `{_code_text(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}"
     yield ""
     if rows := evidence_rows(finding):
         yield "| How we know | |"

@@ -17,6 +17,7 @@ from advisor.report.formats.view import (
     checks_summary,
     decision_lines,
     explanation_sentence,
+    is_overruled,
     merged_changes,
     steps,
 )
@@ -138,7 +139,7 @@ def _print_explained(out: Printer, report: ReportData, finding: Finding) -> None
     line.append(out.encodable(sentence(str(finding.message))))
     line.append(f"  {out.encodable(finding.rule)}", style="dim")
     out.line(line, indent=4)
-    if changes_next_study(report, finding):
+    if changes_next_study(report, finding) and not is_overruled(report, finding):
         out(f"→ {sentence(str(finding.action))}", "green", indent=6)
     out(sentence(explanation_sentence(finding) or ""), "dim", indent=6)
 

@@ -63,6 +63,8 @@ class Card:
     thresholds: tuple[tuple[str, str], ...]
     deferred: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
+    overruled: bool
+    """True if another finding explains this one and the next study has other values than this one advises."""
     head: str | None
     """`ident` of the finding that explains this one. This card is placed under that finding's card. None for a cause."""
 
@@ -90,6 +92,7 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
     key, label = confidence(finding.confidence)
     rule = report.rule_by_id.get(finding.rule)
     action = str(finding.action).rstrip(".")
+    deferred, merged = report.reason_deferred(finding), merged_changes(report, finding)
     return Card(
         ident=ident,
         finding=finding,
@@ -99,13 +102,14 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
         figures=tuple(_evidence_figures(report, finding)),
         rows=evidence_rows(finding),
         diff=diff_changes(report.spec, finding.changes),
-        merged=merged_changes(report, finding),
+        merged=merged,
         to_do=thing_to_do(report, finding),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
         thresholds=tuple((k, _threshold_text(v)) for k, v in rule.thresholds.items()) if rule else (),
-        deferred=report.reason_deferred(finding),
+        deferred=deferred,
+        overruled=is_overruled(report, finding),
         head=head,
     )
 
@@ -127,6 +131,12 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     rows = _merged_rows(report, finding)
     merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
     return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)
+
+
+def is_overruled(report: ReportData, finding: Finding) -> bool:
+    """Return whether another finding explains this one and the next study has other values than this one advises."""
+    followed = finding.explained_by is not None and report.reason_deferred(finding) is None
+    return followed and bool(_merged_rows(report, finding))
 
 
 def thing_to_do(report: ReportData, finding: Finding) -> Message:
@@ -174,10 +184,11 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
     """Return the cards to act on now, one for each action: the card of `first`, the headline's finding, then the next study's.
 
     Advice that no study can follow comes last, unless it is about a fault of the pipeline, which spoils every study.
-    Deferred findings are left out. So are findings whose changes another finding of their group makes: the first finding whose
-    changes are unaltered in the next study stays, else the cause.
+    Deferred findings and findings without a change are left out. So are findings whose changes another finding of their group
+    makes: the first finding whose changes are unaltered in the next study stays, else the cause.
     """
-    now = list({str(c.finding.action): c for c in reversed(made) if c.deferred is None}.values())[::-1]
+    to_do = [c for c in made if c.deferred is None and c.finding.changes]
+    now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
     names = {c.ident: {row.name for row in c.diff} for c in now}
     kept: dict[str, list[str]] = {}
     for card in sorted(now, key=lambda c: bool(c.merged)):

@@ -160,8 +160,8 @@ def certainty(report: ReportData) -> Message:
     best = math.nan if report.best is None else report.best.value
     lucky = best < low if report.minimize else best > high
     again = say(
-        "If the study ran again with other random settings and seeds, its best {metric} would {be} {low} and {high} (80 % "
-        "interval).",
+        "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
+        "{high} (80 % interval).",
         metric=Name(report.spec.objective.metric),
         be="probably be worse: between" if lucky else "lie between",
         low=Objective(low),
@@ -182,7 +182,8 @@ def _between_trials(report: ReportData) -> Message:
         return Message(())
     if spread is None:
         return say(
-            "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)
+            "It leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",
+            lead=number(lead, 2),
         )
     repeats = say(
         "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",

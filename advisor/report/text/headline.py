@@ -8,9 +8,9 @@ from typing import get_args
 
 from advisor.model import parameter_kinds
 from advisor.model.change import RunPlan, SetRange
-from advisor.model.finding import Finding, Side
+from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, as_sentence, first_sentence, joined, say
-from advisor.model.space import is_learning_rate
+from advisor.model.space import Side, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, spelled
 from advisor.planning.designs.explore import ADD_TRIALS

@@ -56,6 +56,8 @@ from advisor_transformers import TuningCallback
 arguments = TrainingArguments(..., max_steps=max_train_steps, seed=seed)
 trainer = Trainer(..., args=arguments, callbacks=[TuningCallback({metric}, direction="{direction}")])""",
 }
+_AT_START = "arguments = TrainingArguments(..., eval_on_start=True)"
+"""Transformers: the callback sees every fact of the run but the score before the first step."""
 _EVALUATE: Mapping[Framework, str] = {
     "plain": """\
 if step % {every} == 0:
@@ -101,6 +103,8 @@ def uses_hook(study: Study) -> bool:
 
 def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
     """Return lines of Python that log the missing data; None if more lines of code do not help."""
+    if lack == "facts" and uses_hook(study) and framework_of(study) == "transformers":
+        return _AT_START
     if lack in HOOKED:
         templates = _HOOK
     elif lack == "evaluations":

@@ -15,6 +15,7 @@ from advisor.model.space import Value, as_number, counts_training, is_learning_r
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.report.model import NextStudy, ReportData
+from advisor.report.text import own_folder
 from advisor.report.text.headline import before_study
 from advisor.system import shell
 
@@ -48,11 +49,12 @@ def training_command(study: Study, spec: StudySpec) -> str:
     option for it is appended, so that `advisor run` accepts the command. The result is empty if Optuna ran all trials within one
     command.
     """
-    recorded = [t for t in (*study.ranked(), *study.trials) if t.facts.get("command")]
+    trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
+    recorded = [(t, words) for t in islice(trials, _MAX_COMMANDS) if (words := _words(t.facts["command"]))]
+    folder = own_folder.common_folder([words for _, words in recorded])
     commands = [
         (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
-        for t in islice(recorded, _MAX_COMMANDS)
-        if (words := _words(t.facts["command"]))
+        for t, words in ((t, own_folder.with_own_folder(words, t.id, folder)) for t, words in recorded)
     ]
     # Without a recorded command, only values that were the same in all trials are known to be the training's defaults.
     unknown = (_constants(study), [(word, False) for word in _DEFAULT_COMMAND], "")

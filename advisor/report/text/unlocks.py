@@ -9,14 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed.batch import timing
 from advisor.computed.space import settings
 from advisor.model.finding import Lack, Need, Verdict
 from advisor.model.message import Message, listed, say
 from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.report.model import Unlock
-from advisor.report.text.logging_code import HOOKED, code, uses_hook
+from advisor.report.text.logging_code import HOOKED, code, framework_of, uses_hook
 
+MAX_EVALUATION_SHARE = 1 / 3
+"""Maximum share of a training's time that its evaluations would take if we ask for more of them. Our choice."""
 MIN_SHARE = 0.75
 """Minimum share of a group's checks that its line unlocks; checks that need still more get a separate line."""
 
@@ -67,8 +70,19 @@ def _lacks(study: Study, need: Need, known: Mapping[str, int]) -> bool:
         return False
     if need.lack == "gpu":
         return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
+    if need.lack == "searched":
+        return len(study.searched) != 1  # a study of one hyperparameter is meant to be one
+    if need.lack == "evaluations" and _evaluates_long(study, need.at_least or 0, known["evaluations"]):
+        return False
     enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
     return need.lack in _WHAT and not enough
+
+
+def _evaluates_long(study: Study, wanted: int, known: int) -> bool:
+    """Return whether `wanted` evaluations of a trial instead of `known` would take most of the training's time for little use."""
+    share = timing.evaluation_share(study)
+    longer = share * wanted / max(known, 1)
+    return longer / (1 - share + longer) > MAX_EVALUATION_SHARE if share < 1 else share == 1
 
 
 def _evaluations(study: Study) -> int:
@@ -98,6 +112,8 @@ def _entry(study: Study, group: _Group, known: Mapping[str, int]) -> Unlock:
         what = "Train trials to their end, without pruning"
     if group.lack == "facts" and uses_hook(study):
         what = "Give the hook what it cannot see by itself, such as the validation loader"
+        if framework_of(study) == "transformers":
+            what = "Evaluate before the first step, which shows the score of the untrained model"
     return _unlock(what, group.rules, code(study, group.lack, n))
 
 

@@ -29,8 +29,10 @@ _CONSTANT = 0.01
 """Maximum distance from the last value that counts as constant, as a share of the earlier gain of the trial. Our choice."""
 _MOVED = 0.05
 """Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
-_LOST = 0.8
-"""Minimum share of the gain that a collapse destroys, in a trial's objective or in its training loss. Our choice."""
+_COLLAPSED = 0.8
+"""Minimum share of the gain that a fall to a constant destroys in a trial's objective. Our choice."""
+_LOST = 0.5
+"""Minimum share of the gain that a collapse destroys both in a trial's objective and in its training loss: most of the gain."""
 _MIN_LATER_GAIN = 0.05
 """Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
 and only the logged loss is wrong."""
@@ -189,7 +191,7 @@ def _collapse(costs: Costs, trial: int) -> str:
     level, gain = float(curve.values[-1]), first - best
     constant = np.abs(curve.values - level) <= max(_CONSTANT * gain, 1e-12)
     length = _length_of_tail(constant)
-    if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _LOST * gain > 0:
+    if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _COLLAPSED * gain > 0:
         return ""
     if gain <= _MOVED * costs.range or length <= _longest_stay(costs.curves, level, _CONSTANT * gain):
         return ""
@@ -203,27 +205,49 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) 
     A broken classifier guesses one class after another, so its accuracy need not be constant.
     """
     curve = costs.curves[trial].finite
-    gain = float(curve.values[0] - curve.values.min())
-    length = _length_of_tail(curve.values >= curve.values.min() + _LOST * gain)
-    if length < max(_MIN_FLAT, _TAIL * len(curve)) or gain <= _MOVED * costs.range:
-        return ""
-    tail = curve.values[len(curve) - length :]
-    if gain < _BEYOND_NOISE * float(np.median(np.abs(np.diff(tail)))):
-        return ""
     for metric, block in blocks.items():
-        loss = block.curve(trial).finite.values
         if metric_direction.quantity(metric) != ("loss",) or metric_direction.split_of(metric) not in ("train", None):
             continue
-        end = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
-        if metric == costs.metric or len(loss) <= 2 * _MIN_FLAT:
+        loss = block.curve(trial).finite
+        if metric == costs.metric or len(loss) <= 2 * _MIN_FLAT or not (fall := _lost(loss.values)):
             continue
-        lowest = float(loss.min())
-        if end.min() >= lowest + _LOST * (loss[0] - lowest):
+        start = _cost_before(costs, curve, metric, loss)
+        if length := _lost_part(curve.values, start, costs.range):
+            lowest, end = fall
             step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
-            level = costs.text(float(np.median(tail)))
-            rose = f"{metric} rose from {lowest:.3g} to {float(np.median(end)):.3g}"
+            level = costs.text(float(np.median(curve.values[len(curve) - length :])))
+            rose = f"{metric} rose from {lowest:.3g} to {end:.3g}"
             return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}"
     return ""
+
+
+def _lost(loss: FloatArray) -> tuple[float, float] | None:
+    """Return (lowest level, level at the end) of a training loss that lost most of its fall; None if it did not."""
+    tail = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
+    lowest = float(_running_median(loss, _MIN_FLAT).min())
+    # The lowest point of the tail, because batch losses are noisy.
+    return (lowest, float(np.median(tail))) if tail.min() >= lowest + _LOST * (loss[0] - lowest) else None
+
+
+def _cost_before(costs: Costs, curve: Curve, metric: str, loss: Curve) -> float:
+    """Return the trial's cost before it learned: its first one, or the first training loss if the objective is the same loss."""
+    first = float(curve.values[0])
+    if metric_direction.quantity(costs.metric) != metric_direction.quantity(metric) or loss.steps[0] >= curve.steps[0]:
+        return first
+    return max(first, float(loss.values[0]))
+
+
+def _lost_part(values: FloatArray, start: float, range_of_costs: float) -> int:
+    """Return the number of evaluations at the end at which most of the gain from `start` was lost; 0 if it was not lost."""
+    gain = start - float(values.min())
+    length = _length_of_tail(values >= values.min() + _LOST * gain)
+    if length < max(_MIN_FLAT, _TAIL * len(values)) or gain <= _MOVED * range_of_costs:
+        return 0
+    return 0 if gain < _BEYOND_NOISE * float(np.median(np.abs(np.diff(values[-length:])))) else length
+
+
+def _running_median(values: FloatArray, width: int) -> FloatArray:
+    return np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
 
 
 def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:

@@ -37,11 +37,7 @@ class Trials:
 
 
 def build_trials(
-    experiment: Experiment,
-    indices: IntArray,
-    curves: Curves,
-    objective: Objective,
-    spec: StudySpec | None,
+    experiment: Experiment, indices: IntArray, curves: Curves, objective: Objective, spec: StudySpec | None
 ) -> Trials:
     """Return the trials for the runs with these indices. spec: study file that the user passed."""
     runs = [experiment.runs[i] for i in indices]

@@ -62,7 +62,7 @@ def record(name: str, training: Training, params: Sequence[Mapping[str, Value]],
         made.append(InMemoryRecorder(*arguments, **more))
         return made[-1]
 
-    with TemporaryDirectory() as folder, patch("advisor_pytorch.logger.Recorder", make):
+    with TemporaryDirectory() as folder, patch("advisor_pytorch.run.Recorder", make):
         for i, setting in enumerate(params):
             train(training, setting, first_seed + i, name, f"sqlite:///{folder}/unused.db", Path(folder))
     runs = [_run(f"t{i:02d}", recorder) for i, recorder in enumerate(made)]

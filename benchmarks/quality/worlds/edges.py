@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,45 +13,8 @@ from advisor.model.change import SetRange
 from advisor.model.space import FloatArray
 from advisor.planning.stages import MIN_CONFIDENCE
 from advisor.tracking.study.assemble import assemble
-from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
-
-# --- studies whose results are a known function of the settings -----------------------------------------------------------------
-
-
-class Recorder:
-    """Logs trials with known results. Names and units differ from study to study."""
-
-    def __init__(self, random: Random, *, accuracy: bool | None = None) -> None:
-        self.random, self.store = random, Store()
-        self.accuracy = bool(random.integers(2)) if accuracy is None else accuracy
-        self.metric = str(random.choice(["val_acc", "valid/accuracy"] if self.accuracy else ["val_loss", "eval/loss"]))
-        self.start, self.scale = (0.1, 0.8) if self.accuracy else (2.3, 2.0)
-        self.steps = int(random.choice([1000, 5000, 20_000]))
-        self.points = int(random.integers(8, 30))
-        self.wobble = float(random.choice([0.0, 0.001, 0.003]))
-        """Standard deviation of one evaluation, as a share of the gain from training."""
-
-    def log(
-        self, params: Mapping[str, Any], excess: float, *, failed: bool = False, wobble: float | None = None
-    ) -> None:
-        """Log one trial. excess: distance from a perfect result as a share of the gain from training, 0 to 1."""
-        at = np.linspace(self.steps / self.points, self.steps, self.points).astype(np.int64)
-        share = (1 - min(max(excess, 0.0), 1.0)) * (1 - np.exp(-5 * at / self.steps))
-        noise = self.wobble if wobble is None else wobble
-        share = share + noise * self.random.standard_normal(len(at))
-        value = self.start + self.scale * share * (1 if self.accuracy else -0.9)
-        train_at = np.unique(np.linspace(1, self.steps, 60).astype(np.int64))
-        train = 2.3 - 2.0 * (1 - min(max(excess, 0.0), 1.0)) * (1 - np.exp(-5 * train_at / self.steps))
-        train = train + 0.02 * self.random.standard_normal(len(train_at))
-        if failed:
-            train[len(train) // 8 :] = np.nan
-            value = np.full(len(at), 0.1 if self.accuracy else np.nan)
-        self.store.log(params, {self.metric: (at, value), "train_loss": (train_at, train)})
-
-    def made(self, **truth: Any) -> SimulatedStudy:
-        """Return the study."""
-        direction = "maximize" if self.accuracy else "minimize"
-        return SimulatedStudy(self.store.experiment(), {"objective": self.metric, "direction": direction}, truth)
+from worlds.recorder import Recorder
+from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 
 def _positions(random: Random, count: int) -> FloatArray:
@@ -268,17 +231,6 @@ def noisy_winner(random: Random) -> SimulatedStudy:
     return rec.made()
 
 
-def _row(
-    row: str,
-    fault: str,
-    make: Callable[[Random], SimulatedStudy],
-    faulty: Callable[[Outcome], bool],
-    bound: float = 0.05,
-    studies: int = 40,
-) -> Situation:
-    return Situation(row, fault, make, faulty, bound, studies)
-
-
 def _rules_are_quiet(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: not outcome.fired(*rules)
 
@@ -288,7 +240,7 @@ def _lr_end(outcome: Outcome) -> bool:
 
 
 _EDGES: Sequence[Situation] = tuple(
-    _row(
+    Situation(
         f"D20 best rate 0.4 decades inside the edge, {n} trials",
         "stability-edge is critical",
         partial(rates, count=n, inside=0.4),
@@ -297,7 +249,7 @@ _EDGES: Sequence[Situation] = tuple(
     for n in (6, 10, 16, 30)
 )
 _REAL_EDGES: Sequence[Situation] = tuple(
-    _row(
+    Situation(
         f"D21 results improve up to the edge, {n} trials",
         "stability-edge is not critical",
         partial(real_edge, count=n),
@@ -310,102 +262,102 @@ _REAL_EDGES: Sequence[Situation] = tuple(
 SITUATIONS: tuple[Situation, ...] = (
     *_EDGES,
     *_REAL_EDGES,
-    _row("D22 one of 36 rates trains", "its neighbourhood is not searched next", one_rate, _best_rate_missed),
-    _row(
+    Situation("D22 one of 36 rates trains", "its neighbourhood is not searched next", one_rate, _best_rate_missed),
+    Situation(
         "D23 8 dimensions, the best rate beyond the end",
         "space-boundary is quiet",
         lambda r: eight_hyperparameters(r, int(r.integers(24, 49)), 1.3),
         lambda o: not _lr_end(o),
         0.1,
     ),
-    _row(
+    Situation(
         "D23 8 dimensions, the best rate at 0.6",
         "space-boundary fires on the rate",
         lambda r: eight_hyperparameters(r, int(r.integers(24, 49)), 0.6),
         _lr_end,
         0.1,
     ),
-    _row(
+    Situation(
         "D24 best rate shifts eightfold over batch sizes, grid",
         "no interaction found",
         lambda r: batches(r, 8.0, True),
         lambda o: not _pair_found(o),
         0.1,
     ),
-    _row(
+    Situation(
         "D24 best rate shifts eightfold over batch sizes, random",
         "no interaction found",
         lambda r: batches(r, 8.0, False),
         lambda o: not _pair_found(o),
         0.2,
     ),
-    _row(
+    Situation(
         "D24 best rate is the same at all batch sizes",
         "an interaction is found",
         lambda r: batches(r, 1.0, bool(r.integers(2))),
         _pair_found,
     ),
-    _row(
+    Situation(
         "D25 space sampled on a grid",
         "more trials without a gain",
         partial(sampled_space, grid=True),
         _asks_for_useless_trials,
     ),
-    _row(
+    Situation(
         "D25 space sampled at random",
         "more trials without a gain",
         partial(sampled_space, grid=False),
         _asks_for_useless_trials,
     ),
-    _row(
+    Situation(
         "D25 8 trials of 4 hyperparameters",
         "space-undersampled is quiet",
         sparse,
         _rules_are_quiet("space-undersampled"),
         0.1,
     ),
-    _row("D25 the amount that more trials gain", "the amount is missing", sparse, _amount_missing, 0.0),
-    _row(
+    Situation("D25 the amount that more trials gain", "the amount is missing", sparse, _amount_missing, 0.0),
+    Situation(
         "D26 the noisiest trial wins",
         "noise is not reported",
         noisy_winner,
         _rules_are_quiet("curve-step-variance", "adopt"),
     ),
-    _row(
+    Situation(
         "D27 equal settings, the two best repeated",
         "adopt shows a lead",
         partial(repeated_best, lead=0.0),
         _calls_lead_proven,
         studies=100,
     ),
-    _row(
+    Situation(
         "D27 equal settings, the two best repeated, compare",
         "compare adopts one",
         partial(repeated_best, lead=0.0),
         lambda o: _compare_decision(o) == "adopt",
         studies=100,
     ),
-    _row(
+    Situation(
         "D28 a lead of 4 standard deviations, 6 repeats",
         "adopt doubts it",
         partial(repeated_best, lead=4.0, repeat_count=6),
         lambda o: bool(o.made.truth["right"]) and not _calls_lead_proven(o),
         0.1,
     ),
-    _row(
+    Situation(
         "D28 a lead of 4 standard deviations, 6 repeats, compare",
         "compare does not adopt",
         partial(repeated_best, lead=4.0, repeat_count=6),
         lambda o: bool(o.made.truth["right"]) and _compare_decision(o) != "adopt",
         0.1,
     ),
-    _row(
+    Situation(
         "D29 a loss of 3.276 against 3.28, 6 repeats",
         "adopt shows a lead",
         partial(repeated_best, lead=4.0, deviation=0.0005, repeat_count=6, loss=True),
         _calls_lead_proven,
     ),
-    _row(
+    Situation(
         "D29 a loss of 3.276 against 3.28, 6 repeats, compare",
         "compare adopts one",
         partial(repeated_best, lead=4.0, deviation=0.0005, repeat_count=6, loss=True),

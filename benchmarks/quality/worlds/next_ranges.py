@@ -12,7 +12,7 @@ from advisor.engine.registry import load_rules
 from advisor.model.space import FloatArray, as_number
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking.study.assemble import assemble
-from worlds.edges import Recorder
+from worlds.recorder import Recorder
 from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 DECADE = 10.5

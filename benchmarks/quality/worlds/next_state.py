@@ -9,65 +9,15 @@ from typing import Any
 import numpy as np
 
 from advisor.model import parameter_kinds
-from advisor.model.space import FloatArray, as_number, is_learning_rate
+from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 from worlds import shapes
+from worlds.trials import OTHERS, RATES, loss_study, settings, store_of_trials
 from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
-RATES = ("lr", "learning_rate", "optimizer.lr", "optim/learning_rate", "base_lr", "peak_learning_rate")
-OTHERS: Mapping[str, tuple[float, float, bool]] = {
-    "weight_decay": (1e-6, 1e-2, True),
-    "dropout": (0.0, 0.5, False),
-    "label_smoothing": (0.0, 0.3, False),
-    "warmup_fraction": (0.0, 0.2, False),
-    "momentum": (0.5, 0.99, False),
-    "grad_clip": (0.1, 10.0, True),
-}
-"""(low end, high end, whether the scale is logarithmic) of hyperparameters other than the learning rate."""
 VERBS = frozenset(
     "Fix Stabilize Widen Narrow Search Compare Lengthen Shorten Exploit Repeat Sweep Add Measure Find Resume Set Drop".split()
 )
-
-
-def settings(random: Random, count: int, axes: int) -> tuple[list[dict[str, Any]], FloatArray]:
-    """Return random settings of a learning rate and `axes` - 1 others, and their positions (count, axes)."""
-    rate = str(random.choice(RATES))
-    chosen = [str(n) for n in random.choice(list(OTHERS), axes - 1, replace=False)]
-    at = random.random((count, axes))
-    params = []
-    for row in at:
-        values = {rate: float(1e-4 * 1e3 ** row[0])}
-        for name, u in zip(chosen, row[1:], strict=True):
-            low, high, log = OTHERS[name]
-            values[name] = float(low * (high / low) ** u if log else low + (high - low) * u)
-        params.append(values)
-    return params, at
-
-
-def curve(random: Random, cost: float, points: int) -> FloatArray:
-    """Return a falling curve that is flat in its second half and ends at `cost`."""
-    at = np.arange(1, points + 1) / points
-    return np.asarray(cost + 1.5 * np.exp(-random.uniform(12, 16) * at), dtype=np.float64)
-
-
-def store_of_trials(
-    random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3, steps: int | None = None
-) -> Store:
-    """Return a store of these trials with losses whose noise between evaluations is small. steps: length; random if None."""
-    store, steps = Store(), int(random.choice([500, 2_000, 20_000])) if steps is None else steps
-    at = (np.arange(1, 13) * steps // 12).tolist()
-    for chosen, cost in zip(params, costs.tolist(), strict=True):
-        values = curve(random, cost, 12)
-        metrics: dict[str, Metric] = {
-            "val_loss": (at, values + noise * random.standard_normal(12)),
-            "train_loss": (at, values - 0.02 + noise * random.standard_normal(12)),
-        }
-        store.log({**chosen, "batch_size": 64}, metrics)
-    return store
-
-
-def _loss(store: Store, **arguments: Any) -> SimulatedStudy:
-    return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize", **arguments})
 
 
 # --- nothing can be told --------------------------------------------------------------------------------------------------------
@@ -78,14 +28,14 @@ def _noise_study(random: Random) -> SimulatedStudy:
     params, _ = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + 10 ** random.uniform(-3, -1) * random.standard_normal(len(params))
     store = store_of_trials(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))
-    return _loss(store)
+    return loss_study(store)
 
 
 def _effect_study(random: Random) -> SimulatedStudy:
     """Return a study like `_noise_study`, except that one hyperparameter has a clear effect with its optimum inside the range."""
     params, at = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + random.uniform(0.5, 2) * (at[:, 0] - random.uniform(0.35, 0.65)) ** 2
-    return _loss(store_of_trials(random, params, costs + 0.005 * random.standard_normal(len(params))))
+    return loss_study(store_of_trials(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
 def _ignores_effect(outcome: Outcome) -> bool:
@@ -189,7 +139,7 @@ def _six_hyperparameters(random: Random) -> SimulatedStudy:
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
     costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)
-    return _loss(store_of_trials(random, params, costs))
+    return loss_study(store_of_trials(random, params, costs))
 
 
 def _offers_no_subset_search(outcome: Outcome) -> bool:
@@ -221,7 +171,7 @@ def _overfitting_study(random: Random) -> SimulatedStudy:
         elif has:
             params[has] = float(random.uniform(0, 0.1))
         store.log(params, {"train_loss": (steps, course.train), "val_loss": (steps, course.valid)})
-    return _loss(store)
+    return loss_study(store)
 
 
 def _is_within(new: Parameter, old: Parameter | None) -> bool:
@@ -269,7 +219,7 @@ def _edge_and_flat(random: Random) -> SimulatedStudy:
             "learning_rate": (at, np.full(60, 1e-4 * 1e3**u)),
         }
         store.log({"lr": float(1e-4 * 1e3**u), "weight_decay": float(10 ** random.uniform(-6, -2))}, metrics)
-    return _loss(store)
+    return loss_study(store)
 
 
 _OF_LENGTH = re.compile(r"fewer steps|[Ss]horten|[Ll]engthen the|decay at|rain for [\d,]+ steps|schedule")

@@ -29,8 +29,8 @@ class BatchChanged(Rule):
     one round.
 
     ## Why it matters
-    The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With the
-    old values, a new round measures how poorly these values fit, not the effect of the change.
+    The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With
+    the old values, a new round measures how poorly they fit the new setup, not what the change brings.
 
     ## What to do
     Tune the optimizer's hyperparameters and the regularisation again for the new batch size, optimizer or model before you draw
@@ -48,7 +48,7 @@ class BatchChanged(Rule):
     """Minimum number of learning rates in a tuned round; with fewer, there is no best rate with a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding for each round that made a change without tuning the learning rate again."""
+        """Yield one finding for each round that changed one of these settings without tuning the learning rate again."""
         rounds = _rounds(study)
         if len(rounds) < 2:
             parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
@@ -115,7 +115,7 @@ def _rounds(study: Study) -> Mapping[str, list[Trial]]:
 
 
 def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
-    """Return a clause for each setting that has one value in the earlier round and another value in the later round."""
+    """Return a clause for each setting that differs between the two rounds and has one value within each."""
     changes = []
     for name, value_of in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
         old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}
@@ -147,7 +147,7 @@ def _rates(trials: list[Trial]) -> set[Value]:
 
 
 def _search_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
-    """Return the change that searches at least a decade of learning rates around those of the later round."""
+    """Return the change of the search space to at least a decade around the later round's learning rates."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
         if is_learning_rate(name) and used and not parameter.options:

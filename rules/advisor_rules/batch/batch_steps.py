@@ -61,7 +61,8 @@ class BatchSteps(Rule):
     choice: with 1.2, twice the batch size saves 40 % of the steps instead of half.
     """
     target: Share = 0.95
-    """Target as a share of the gain of the worst batch size. Our choice: closer to a plateau, chance decides when it is reached."""
+    """Target as a share of the gain of the worst batch size. Our choice: a target closer to the plateau of the curve is reached at
+    a step that chance decides."""
     values: Count = 6
     """Minimum total number of trials over all batch sizes, either of different settings or repeats of one setting."""
     false_alarms: Share = 0.05
@@ -148,7 +149,7 @@ def _message(name: str | None, race: targets.Race, scales: Scaling, knee: float)
 
 
 def _action(fastest: float, knee: float) -> Message:
-    """Return the action; `fastest`: batch size with the shortest time to the target, NaN if unknown."""
+    """Return what to do. `fastest`: batch size with the shortest time to the target, NaN if unknown."""
     if fastest == knee:
         return say(
             "Use a batch size of {size}: it reaches the target first and needs the least computing.", size=Number(knee)

@@ -50,15 +50,17 @@ class BatchThroughput(Rule):
         Relation(
             rules=("batch-steps",),
             shares="study",
-            because="The batch size is chosen by training time; a faster one may need more examples.",
+            because="The batch size is chosen by training time, because a batch size with more throughput may need more examples.",
             max_severity="note",
         ),
     )
 
     material: Share = 0.1
-    """Minimum relative increase of the throughput that makes a larger batch worthwhile; the same as in the batch-size probe."""
+    """Minimum relative increase of the throughput that makes a larger batch worthwhile; the batch-size probe uses the same
+    limit."""
     doubling: Factor = 1.5
-    """Minimum growth factor of the throughput, for twice the batch size, that counts as nearly doubled; the same as in the probe.
+    """Minimum factor by which twice the batch size raises the throughput, to count as nearly doubled; the batch-size probe uses
+    the same limit.
     """
     false_alarms: Share = 0.05
     """Probability of a false plateau if the throughput still grows."""
@@ -200,7 +202,7 @@ def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Messa
     unknown = "" if times else ", or waits for something that was not measured"
     return (
         say("The device is busy from the smallest size on{unknown}", unknown=unknown),
-        "Profile a few steps. A larger batch makes training faster only if a doubling nearly doubles the throughput.",
+        "Profile a few steps. A larger batch makes training faster only if the throughput grows with it.",
     )
 
 

@@ -35,8 +35,9 @@ class GpuUnderused(Rule):
     model or use fused optimizers and kernels, then profile.
 
     ## How sure
-    The standard error of a trial's mean utilisation comes from ten segments of its samples. In most trials the mean must be below
-    the limit with 95 % probability; confidence is the median of that probability. If the mean of all trials is exactly the limit,
+    The standard error of a trial's mean utilisation comes from ten segments of its samples. The mean utilisation must be below the
+    limit with 95 % probability in most trials; confidence is the median of that probability. If the mean of all trials is exactly
+    the limit,
     at most 5 % of simulated studies raised a finding. A trial needs at least 4 samples, about 20 seconds of training.
     """
 
@@ -45,7 +46,7 @@ class GpuUnderused(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
 
     least: Share = 0.6
-    """Minimum GPU utilisation, as a share of the time. Our choice, which is low: efficient training reaches at least 0.9."""
+    """Minimum GPU utilisation, as a share of the time. Our choice is a low limit: efficient training reaches at least 0.9."""
     room: Share = 0.5
     """Maximum used share of the memory at which a batch twice as large fits."""
     false_alarms: Share = 0.05

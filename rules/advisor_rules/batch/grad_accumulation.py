@@ -14,7 +14,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Item, Name, Number, Percent, say
+from advisor.model.message import Item, Message, Name, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, trimmed
 
@@ -24,12 +24,13 @@ class GradAccumulation(Rule):
 
     ## What it looks at
     The number of micro-batches over which the trials accumulate the gradient of one step, and the peak memory of their tensors as a
-    share of the device's memory. A batch k times as large takes at most k times the memory, so a small peak proves that a larger
-    batch fits. The rule is quiet if nearly half of the memory is used, or if a batch up to twice as large ran out of memory.
+    share of the device's memory. A batch that is k times as large takes at most k times the memory, so a small peak shows that a
+    larger batch fits. The rule is quiet if nearly half of the memory is used, or if a batch up to twice as large ran out of
+    memory.
 
     ## Why it matters
-    Accumulation imitates a larger batch without its throughput, because the device still computes small batches. Each step takes
-    longer by the same factor by which the number of steps falls.
+    Accumulation imitates a larger batch without its throughput, because the device still computes small batches. A step takes
+    longer by the factor by which the number of steps falls.
 
     ## What to do
     Process the whole batch at once, or in as few micro-batches as fit. The optimizer sees the same gradient, so nothing has to be
@@ -44,7 +45,7 @@ class GradAccumulation(Rule):
     goal: ClassVar[Goal] = "efficiency"
 
     usable: Share = 0.9
-    """Maximum usable share of the device's memory. Our choice; fragmentation and other processes take the rest."""
+    """Maximum usable share of the device's memory. Our choice; fragmentation and other processes take the remaining memory."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -77,7 +78,7 @@ class GradAccumulation(Rule):
         fit: float,
         peak: float,
     ) -> Finding:
-        """parts: micro-batches per step; micro_batch_size: examples in each of them; fit: number of micro-batches that fit into
+        """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit into
         memory together; peak: maximum used share of the memory.
         """
         peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(micro_batch_size)
@@ -89,15 +90,10 @@ class GradAccumulation(Rule):
             trials=_trials(accumulating, ended_count),
             memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
-        if fewer == 1:
-            take = say(
-                "Process the whole batch{of} at once",
-                of=say(" of {n}", n=Number(parts * micro_batch_size)) if size_is_known else "",
-            )
-        else:
-            take = say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
         action = say(
-            "{take}{unless}.", take=take, unless="" if peak_is_known else ", unless memory is too small for it"
+            "{take}{unless}.",
+            take=_larger_parts(fewer, parts * micro_batch_size),
+            unless="" if peak_is_known else ", unless memory is too small for it",
         )
         return self.finding(
             say("{what}.", what=what),
@@ -111,7 +107,7 @@ class GradAccumulation(Rule):
         )
 
     def _changes(self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
-        """Return the changes that fix batch size and accumulation if all trials have the same values; otherwise, advice as text."""
+        """Return the changes that fix batch size and accumulation; if trials differ in these values, return advice as text."""
         parameter, size = (
             _parameter(which[0]),
             next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
@@ -124,6 +120,14 @@ class GradAccumulation(Rule):
             FixParameter(parameter=parameter, value=fewer, why=why),
             FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
         )
+
+
+def _larger_parts(fewer: int, batch_size: float) -> Message:
+    """Return the advice to make fewer micro-batches; batch_size: examples per step, NaN if unknown."""
+    if fewer > 1:
+        return say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
+    of = say(" of {n}", n=Number(batch_size)) if math.isfinite(batch_size) else ""
+    return say("Process the whole batch{of} at once", of=of)
 
 
 def _trials(accumulating: list[Trial], ended_count: int) -> Item:

@@ -38,7 +38,7 @@ class Stairs:
 
 
 def read(study: Study, trial: Trial) -> Stairs | None:
-    """Return the falls of a trial; None if its epochs are unknown, too few or too short, or show something else.
+    """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if something else causes falls.
 
     Epochs whose start changes the learning rate in a step are left out, and so are losses that are the mean of the epoch so far.
     """
@@ -65,7 +65,7 @@ def p_value(stairs: Iterable[Stairs]) -> float:
     """Return the p-value of falls at the starts of epochs that are larger than those in their middle, over all trials.
 
     It is that of a one-sided t-test of the excess, each divided by the trial's loss, because trials have different losses. A curve
-    that falls ever more slowly has negative excess, which makes the test careful.
+    that falls ever more slowly has negative excess, so the test rather misses a staircase than invents one.
     """
     excess = np.concatenate([s.excess / s.level for s in stairs])
     if len(excess) < 3 or not np.ptp(excess) > 0:
@@ -79,7 +79,7 @@ def _level(steps: IntArray, values: FloatArray, start: float, end: float) -> flo
 
 
 def _fall(steps: IntArray, values: FloatArray, at: float, width: float) -> float:
-    """Return the mean value before step `at` minus the mean after it."""
+    """Return the mean loss before step `at` minus the mean loss after it."""
     return _level(steps, values, at - width, at) - _level(steps, values, at, at + width)
 
 

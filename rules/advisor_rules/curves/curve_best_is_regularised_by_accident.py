@@ -67,7 +67,7 @@ class CurveBestIsRegularisedByAccident(Rule):
     most: Share = 0.5
     """Minimum share of the trials at higher learning rates that must overfit. Our choice."""
     material: Share = 0.02
-    """Minimum rise of the validation curve, as a share of the curve's range; the same as in `curve-overfitting`."""
+    """Minimum rise of the validation curve, as a share of the curve's range; `curve-overfitting` uses the same limit."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
@@ -130,7 +130,9 @@ class CurveBestIsRegularisedByAccident(Rule):
             ),
             changes=(
                 *changes,
-                Advise(text=f"Look at {rate} again after tuning a regulariser: a low one regularises by itself."),
+                Advise(
+                    text=f"Look at {rate} again after tuning a regulariser, because a low learning rate regularises by itself."
+                ),
             ),
         )
 

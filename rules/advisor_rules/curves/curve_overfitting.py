@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
+from advisor.computed.curves import curve_tails
 from advisor.computed.curves.overfit import (
     MIN_POOLED,
     Costs,
@@ -19,7 +21,9 @@ from advisor.computed.curves.overfit import (
     significant_overfits,
     validation_curves,
 )
+from advisor.computed.space import extension
 from advisor.engine.rule import Relation, Rule, Share
+from advisor.model.change import Change
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
@@ -33,7 +37,8 @@ class CurveOverfitting(Rule):
 
     ## What it looks at
     The validation curve of every feasible trial. The rule tests if the level at its end (the median of the last tenth) lies above
-    the lowest level before. The lowest of many noisy levels is low by chance, so the p-value is multiplied by the number of levels.
+    the lowest level before. The lowest of many noisy levels is partly low by chance, so the p-value is multiplied by the number of
+    levels.
     The noise is estimated from the curve itself, over single points and over tenths of its length, so that drift is no rise. A
     training metric (the objective on training data, or a loss) must fall over the same steps, and none may rise, because a trial
     whose training gets worse too is unstable. The best trial of each scientific setting is tested first. If the objective is not a
@@ -44,13 +49,15 @@ class CurveOverfitting(Rule):
 
     ## Why it matters
     If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Scientific
-    settings compare fairly only when each is regularised well. If the regulariser is itself the scientific parameter and only its
+    settings can be compared fairly only if each is regularised well. If the regulariser is itself the scientific parameter and
+    only its
     low settings overfit, the rule is quiet, because this is expected.
 
     ## What to do
     Extend the range of one searched regulariser upwards. If none is searched, compare a few strengths of one, dropout or weight
-    decay, with none among them; change one at a time, so that the effect of each stays visible. Then look at the number of steps
-    again, because regularised training usually needs more. Prefer that to a smaller model.
+    decay, with none among them; change one at a time, so that the effect of each stays visible. Then check the number of steps
+    again, because regularised training usually needs more of them. Prefer that to a smaller model. Fine-tuned models overfit
+    within a few epochs; train them for fewer first.
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is multiplied by 0.6 if no
@@ -84,7 +91,7 @@ class CurveOverfitting(Rule):
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding, about the objective or, if it does not overfit, about the validation loss."""
+        """Yield at most one finding: about the objective or, if the objective shows no overfitting, about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
@@ -100,7 +107,7 @@ class CurveOverfitting(Rule):
             level = self.false_alarms / ((3 if overfits else 1) * len(curves))
             significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], level)
             significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], level)
-            # A trial that learned nothing has little to lose, so its rise is compared with the gain of the best trial.
+            # A trial that learned nothing has a small range of its own, so its rise is compared with the best trial's gain, too.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
             if significant and not only_low_settings(study, [h.trial for h in significant], trials):
@@ -127,7 +134,8 @@ class CurveOverfitting(Rule):
         self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]
     ) -> Finding:
         metric, costs = look
-        objective, changes = study.spec.objective.metric, tuple(regulariser_changes(study, costs))
+        objective, first = study.spec.objective.metric, pooled.rising[0]
+        action, changes = _remedy(study, costs, first, pooled.point * study.planned_steps(first))
         leading = pooled.rising[0] in winners and metric == objective
         return self.finding(
             say(
@@ -141,9 +149,7 @@ class CurveOverfitting(Rule):
                 training=say(", while {name} still improves", name=Name(pooled.training)) if pooled.training else "",
                 context=_caveats(pooled.training, metric, objective),
             ),
-            action=say(
-                "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
-            ),
+            action=action,
             severity="warning" if leading else "note",
             confidence=(1 - pooled.p) * (1.0 if pooled.training else 0.6),
             subject=metric,
@@ -178,16 +184,14 @@ class CurveOverfitting(Rule):
         metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
-        changes = tuple(regulariser_changes(study, costs))
+        action, changes = _remedy(study, costs, top.trial, top.step)
         return self.finding(
             say(
                 "{rise}{context}",
                 rise=_rise(study, metric, top, winners),
                 context=_context(hits, feasible_count, metric, objective),
             ),
-            action=say(
-                "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
-            ),
+            action=action,
             severity="warning" if leading and metric == objective else "note",
             confidence=(1 - top.p) * (1.0 if top.training else 0.6),
             subject=metric,
@@ -223,6 +227,20 @@ class CurveOverfitting(Rule):
                 ),
             )
         )
+
+
+def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
+    """Return (action, changes). best: step at which the trial is best; fine-tuned models train only up to there."""
+    if not extension.is_fine_tuning(study) or not best > 0:
+        changes = tuple(regulariser_changes(study, costs))
+        action = "Try {regularisers} before you choose a smaller model."
+        return say(action, regularisers=name_regularisers(changes)), changes
+    steps = curve_tails.round_up(best)
+    epochs = steps / trial.fact("steps_per_epoch")
+    length = say(" ({n} epochs)", n=Number(epochs, 2)) if math.isfinite(epochs) else ""
+    action = "Fine-tune for fewer epochs: {steps}{length}, and let the learning rate decay by then."
+    why = "Results get worse after these steps; a fine-tuned model overfits within a few epochs"
+    return say(action, steps=study.length(steps), length=length), (curve_tails.set_length(study, steps, why),)
 
 
 def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:

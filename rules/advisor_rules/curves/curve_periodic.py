@@ -56,7 +56,7 @@ class CurvePeriodic(Rule):
         Relation(
             rules=("ckpt-best-lost",),
             shares="trials",
-            because="The curve moves up and down with the data, and it ends between two good steps.",
+            because="The curve moves up and down with the period of the data, and the trial ends between two good steps.",
             waits=False,
         ),
     )
@@ -66,8 +66,8 @@ class CurvePeriodic(Rule):
     material: Share = 0.1
     """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
-    """Maximum share of studies in which noise alone raises a finding. It is lower than usual, because a finding starts a search for
-    bugs."""
+    """Maximum share of studies in which noise alone raises a finding. This limit is lower than in other rules, because a finding
+    starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about a period."""
@@ -158,7 +158,7 @@ def _steps(study: Study, cycle: Cycle) -> Number:
 
 
 def _period(study: Study, cycle: Cycle) -> Message:
-    """Return the period in steps, compared with an epoch."""
+    """Return the period in steps and as a part of an epoch."""
     steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
     if not cycle.part:
         return (

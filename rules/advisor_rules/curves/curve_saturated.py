@@ -35,11 +35,11 @@ class CurveSaturated(Rule):
     train with the same schedule at half the length and compare.
 
     ## Why it matters
-    Compute does not limit this study. The compute of the steps without a gain would suffice for more trials.
+    Compute does not limit this study. The compute spent on steps without a gain could pay for more trials.
 
     ## What to do
     Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
-    equally. If you keep the best checkpoint, training too long only costs time, so if in doubt, choose the longer training.
+    equally. If you keep the best checkpoint, training too long only costs time. If in doubt, train longer.
 
     If many trials were pruned, the rule cannot judge: early results selected trials that settle early.
 
@@ -48,8 +48,8 @@ class CurveSaturated(Rule):
     and the noise between trials, short runs could rank the best settings wrongly.
 
     ## How sure
-    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the gain in
-    the dropped steps is below the threshold, so noise makes the rule quiet. In simulations (200 studies per design), the rule fired
+    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the gain in the dropped steps is below
+    the threshold with 95 % confidence, so noise makes the rule quiet. In simulations (200 studies per design), the rule fired
     in at most 0.5 % if curves fall or rise to the end. If curves of 50 evaluations settle within the first fifth, it fired in 99 %
     with noise of 0.5 % of the gain, and in 72 % with noise of 2 %.
     """
@@ -75,7 +75,7 @@ class CurveSaturated(Rule):
     )
 
     best: Count = 3
-    """Number of best trials to judge. The playbook asks for at least the best few."""
+    """Number of best trials to judge. The playbook asks to examine at least the best few trials."""
     reach: Share = 0.1
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tolerance: Share = curve_tails.TOLERANCE
@@ -83,7 +83,8 @@ class CurveSaturated(Rule):
     rest: Share = 0.05
     """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice as much. Our choice."""
     margin: Factor = curve_tails.MARGIN
-    """Length of the next training as a multiple of the steps until the curves settle. Our choice, which is rather high."""
+    """Length of the next training as a multiple of the steps until the curves settle. Our choice is rather high, because a
+    training that is too short does more harm than one that is too long."""
     saved: Share = 0.25
     """Minimum share of the steps that can be saved. Our choice."""
     material: Share = 0.01
@@ -145,7 +146,7 @@ class CurveSaturated(Rule):
     def _curves(self, study: Study, flat_endings: Sequence[Ending], rest: Percent) -> CurveEvidence:
         return CurveEvidence(
             metrics=(study.spec.objective.metric,),
-            caption=say("After its mark, no trial gains more than {rest} of what it gained before.", rest=rest),
+            caption=say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest),
             trials=tuple(e.trial.id for e in flat_endings),
             marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat_endings),
         )
@@ -164,12 +165,15 @@ class CurveSaturated(Rule):
 
 
 def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
-    """Return the bound of the gain in the objective's unit, and what it is compared with."""
+    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on what it is compared
+    with."""
     unit, lead = Name(study.spec.objective.metric), curve_tails.lead(study)
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.on_one_plateau(study, flat_endings):
         level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
-        return say("{bound}. Different settings stop at the same value, {level}, at once", bound=bound, level=level)
+        return say(
+            "{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level
+        )
     if math.isnan(lead):
         return bound
     noise = curve_tails.noise_bound(study, flat_endings)
@@ -181,7 +185,7 @@ def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
 def _advice(
     study: Study, flat_endings: Sequence[Ending], steps: int, fewer: int, why: str
 ) -> tuple[Message, tuple[Change, ...]]:
-    """Return (action, changes): a shorter training, or a check to make first."""
+    """Return (action, changes): shorten the training, or check something first."""
     length = study.length(fewer)
     if curve_tails.on_one_plateau(study, flat_endings):
         action = say(

@@ -29,11 +29,13 @@ class CurveStaircase(Rule):
     ## What it looks at
     The training loss of batches in the five best trials, if an epoch is known to have 20 steps or more. At each
     start of an epoch, the rule compares the mean of the last and of the next 15 % of an epoch, and subtracts what the same
-    comparison gives in the middle of the epochs before and after. A learning rate that changes in steps at the starts of epochs, a
-    loader without shuffling, and losses that are the mean of the epoch so far look alike and are left out.
+    comparison gives in the middle of the epochs before and after. Three other causes look alike, and trials with them are left
+    out: a learning rate that changes at the starts of epochs, a loader without shuffling, and losses that are the mean of the
+    epoch so far.
 
     ## Why it matters
-    With shuffled data, nothing else changes at the start of an epoch but that each example was seen once more. If the loss falls
+    With shuffled data, only one thing changes at the start of an epoch: the model has seen each example once more. If the loss
+    falls
     there at once, the model remembers single examples after one pass. Its training loss then says little about new data. Language
     models that are fine-tuned for several epochs often show this.
 
@@ -46,8 +48,8 @@ class CurveStaircase(Rule):
     curve that flattens falls less at the start of an epoch than on average around it. In simulated curves with white,
     heavy-tailed or autocorrelated noise it fired in 0 to 1 %. On recordings of seeds not used in development (`python
     benchmarks/quality/lm_rules.py`), it fired in 17 of 20 studies of models that can memorise and in none of 20 of models that
-    cannot. The three that it missed memorise in part. Confidence that examples are
-    memorised is 0.95. Only the validation loss shows whether this does harm, so it is a note.
+    cannot. The three that it missed memorise in part. The confidence that the model memorises examples is 0.95. Only the
+    validation loss shows whether this does harm, so it is a note.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"

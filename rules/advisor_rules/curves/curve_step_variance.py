@@ -29,8 +29,9 @@ class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The best trial of each of the best settings; other seeds of a setting are not compared. The half of its curve around its best
-    step is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is selected
+    The best trial of each of the best settings; other seeds of a setting are not compared. The half of the trial's curve around
+    the best step is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is
+    selected
     again in each draw. The rule fires if another trial wins in most draws and most of the variance between the best values is
     noise. If there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain
     from training. It is a note if other seeds of a setting differ as much, or if there are fewer settings than hyperparameters.
@@ -46,8 +47,9 @@ class CurveStepVariance(Rule):
 
     ## How sure
     Confidence is the share of draws that another trial wins, at most 1 - 1 / n of n trials; for a single trial, it is the
-    probability that its noise exceeds the limit. The noise is the lowest of three estimates, so that bends of a curve do not
-    count. In simulated studies with 50 evaluations, the rule fired in at most 1 % if trials differ by at least 2 standard
+    probability that its noise exceeds the limit. Of three estimates of the noise, the lowest is used, so that bends of a curve do
+    not count as noise. In simulated studies with 50 evaluations, the rule fired in at most 1 % if trials differ by at least 2
+    standard
     deviations of the noise. If all trials are equal and noise alone ranks them, it fired in 29 % with 2 trials, 67 % with 5 and
     79 % with 20.
     """
@@ -87,7 +89,7 @@ class CurveStepVariance(Rule):
             return
         if len({float(study.costs[t.index]) for t, _ in parts}) == 1:
             raise MissingData(
-                f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so they have no order; "
+                f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so they cannot be ranked; "
                 + _remedy_of_ties(study)
             )
         ranking = redraw_ranking([a for _, a in parts])
@@ -97,7 +99,8 @@ class CurveStepVariance(Rule):
     def _several(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best of a trial by "
-            "{noise} (standard deviation). If all were repeated, {best} would stay the best with a probability of {keeps}.",
+            "{noise} (standard deviation). If all settings were trained again, {best} would stay the best with a probability of "
+            "{keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),
             noise=Number(ranking.spread, 2),
@@ -125,7 +128,7 @@ class CurveStepVariance(Rule):
             ),
         )
         # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot. Fewer settings than
-        # hyperparameters show nothing about most of them, in whatever order.
+        # hyperparameters show nothing about most hyperparameters, however they are ranked.
         by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
         few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
         severity: Severity = "note" if by_seeds or few else "warning"
@@ -207,7 +210,7 @@ class CurveStepVariance(Rule):
 
 
 def _remedy_of_ties(study: Study) -> str:
-    """Return advice if the best trials all have the same result."""
+    """Return advice for best trials that all have the same result."""
     if validation.perfect(study):
         return "no result can be better, so evaluate on harder examples"
     if len({float(study.costs[t.index]) for t in study.ranked()}) > 1:

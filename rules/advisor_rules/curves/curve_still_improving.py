@@ -34,8 +34,9 @@ class CurveStillImproving(Rule):
     ## What it looks at
     The objective of the best few trials over the last fifth of their steps at a constant learning rate. Two tests decide if it
     improves beyond its noise: a line through these evaluations (with wider errors for autocorrelated noise), and a sign test of
-    their differences. The forecast is the gain from doubling the training. It follows from the slope and from the decrease of the
-    slope since the previous fifth. The rule fires if most of the best trials improve and the forecast is large enough. Trials that
+    their differences. The forecast is the gain from doubling the training. The forecast follows from the slope and from its
+    decrease since the previous fifth of the steps. The rule fires if most of the best trials improve and the forecast is large
+    enough. Trials that
     were cut short are left out.
 
     A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. So the rule
@@ -90,7 +91,7 @@ class CurveStillImproving(Rule):
     )
 
     best: Count = curve_tails.BEST
-    """Number of best trials to judge. The playbook asks for at least the best few."""
+    """Number of best trials to judge. The playbook asks to examine at least the best few trials."""
     reach: Share = curve_tails.REACH
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tail: Share = curve_tails.TAIL
@@ -98,7 +99,7 @@ class CurveStillImproving(Rule):
     material: Share = curve_tails.MATERIAL
     """Minimum forecast gain, as a share of the run's gain. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which noise alone raises a finding. It is the significance level of each trial's test, and most
+    """Maximum share of studies in which noise alone raises a finding. Each trial's test has this significance level, and most
     trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -113,7 +114,7 @@ class CurveStillImproving(Rule):
             yield self._finding(study, improving_endings, len(judged_endings))
 
     def _of_pairs(self, study: Study, pairs: list[Doubling]) -> Iterator[Finding]:
-        """Yield a finding if the longer trials of equal settings are better beyond noise."""
+        """Yield a finding if, at equal settings, longer trials are better beyond noise."""
         p, share = _doublings.p_value(study, pairs), float(np.median([pair.share for pair in pairs]))
         if p > self.false_alarms or not share > self.material:
             return
@@ -222,7 +223,7 @@ class CurveStillImproving(Rule):
                 ("gain at the end, ± standard error", listed(gains, 9)),
                 ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
                 ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
-                ("forecast for as many steps again, 90 % interval", forecast),
+                ("forecast for twice the steps, 90 % interval", forecast),
                 ("this forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
                 ("limit of the p-value", self.false_alarms),
                 ("minimum forecast", Percent(self.material, 1)),

@@ -16,7 +16,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.curves._slow_rises import TrainingRise, read_rises
 
-_COMPARE = "compare batches, labels and loss before {step} with those at the end."
+_COMPARE = "Compare batches, labels and loss before {step} with those at the end."
 
 
 class CurveTrainLossRises(Rule):
@@ -33,7 +33,7 @@ class CurveTrainLossRises(Rule):
     ## Why it matters
     Training minimises this loss. If it rises slowly in trials that otherwise work, the cause is usually an unintended change in the
     pipeline: labels or inputs drift, a loader yields other data after a restart, the loss is weighted differently, or gradients are
-    not cleared. No hyperparameter can compensate for that.
+    not cleared. No hyperparameter can compensate for such a bug.
 
     ## What to do
     Find the bug before tuning: compare batches from before and after the lowest loss. If the data are correct, halve the learning
@@ -43,7 +43,7 @@ class CurveTrainLossRises(Rule):
     Confidence is 1 minus the p-value, which is multiplied by the number of curves judged. The noise is estimated from the curve
     itself, also over windows of a tenth of it. Steadiness is tested by Kendall's exact test over up to 12 segments. In 300
     simulated curves per design with 20 to 500 points, the rule fired in at most 1 % of flat or falling curves with a lag-1
-    autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Of curves that rise by 5 or 10 times
+    autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Among curves that rise by 5 or 10 times
     their noise, it found 53 and 99 % with 20 points, and all with 200.
     """
 
@@ -68,7 +68,7 @@ class CurveTrainLossRises(Rule):
     )
 
     best: Count = 3
-    """Number of best trials to judge. The playbook asks for at least the best few."""
+    """Number of best trials to judge. The playbook asks to examine at least the best few trials."""
     reach: Share = 0.1
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     material: Share = 0.1

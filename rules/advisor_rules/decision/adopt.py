@@ -185,42 +185,8 @@ class Adopt(Rule):
     def _no_lead(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> Finding:
-        needed = difference.repeats_needed(
-            lead.gain, lead.sd, level=self.false_alarms, power=self.power, max_repeats=self.most
-        )
-        needed = max(needed, self.first)
-        one = _value(study, best, rival) or Name(best.trials[0].name)
-        other = _value(study, rival, best) or Name(rival.trials[0].name)
         noun = repeats.noun(repeats.settings(study))
-        gap = Number(abs(lead.gain))
-        why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
-        repeat: list[Change] = []
-        advice: Message | None = None
-        if lead.p <= self.false_alarms and lead.gain > 0:
-            action = say(
-                "Treat {one} and {other} as equally good: the lead is too small to matter.",
-                one=one,
-                other=other,
-            )
-        elif needed <= self.most:
-            both = dict(best.params), dict(rival.params)
-            repeat.append(RepeatTrial(parameters=both[0], rivals=both[1:], seeds=needed, why=why))
-            advice = say(
-                "Treat {one} and {other} as equally good until one shows a lead that matters.", one=one, other=other
-            )
-            action = say(
-                "Run {one} and {other} {needed} times each before you adopt either.",
-                one=one,
-                other=other,
-                needed=needed,
-            )
-        else:
-            action = say(
-                f"Treat {{one}} and {{other}} as equally good: not even {{most}} {noun}s each would separate them.",
-                one=one,
-                other=other,
-                most=self.most,
-            )
+        action, changes = self._advice_without_lead(study, best, rival, lead, noun)
         return self.finding(
             _message(study, best, rival, lead, noun),
             action=action,
@@ -228,8 +194,35 @@ class Adopt(Rule):
             confidence=1 - (0.0 if lead.gain <= matters else difference.chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
             evidence=(FigureEvidence(rows=self._figures(study, best, rival, lead, matters)),),
-            changes=(Advise(text=str(advice or action)), *repeat),
+            changes=changes,
         )
+
+    def _advice_without_lead(
+        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
+    ) -> tuple[Message, tuple[Change, ...]]:
+        """Return (action, changes): more runs of both settings if that can show a lead that matters."""
+        one = _value(study, best, rival) or Name(best.trials[0].name)
+        other = _value(study, rival, best) or Name(rival.trials[0].name)
+        needed = difference.repeats_needed(
+            lead.gain, lead.sd, level=self.false_alarms, power=self.power, max_repeats=self.most
+        )
+        needed = max(needed, self.first)
+        equal = "Treat {one} and {other} as equally good"
+        if lead.p <= self.false_alarms and lead.gain > 0:
+            action = say(f"{equal}: the lead is too small to matter.", one=one, other=other)
+            return action, (Advise(text=str(action)),)
+        if needed > self.most:
+            never = f"{equal}: not even {{most}} {noun}s each would separate them."
+            action = say(never, one=one, other=other, most=self.most)
+            return action, (Advise(text=str(action)),)
+        advice = say(f"{equal} until one shows a lead that matters.", one=one, other=other)
+        gap = Number(abs(lead.gain))
+        why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
+        repeat = RepeatTrial(parameters=dict(best.params), rivals=(dict(rival.params),), seeds=needed, why=why)
+        action = say(
+            "Run {one} and {other} {needed} times each before you adopt either.", one=one, other=other, needed=needed
+        )
+        return action, (Advise(text=str(advice)), repeat)
 
     def _figures(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float

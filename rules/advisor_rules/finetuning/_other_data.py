@@ -20,7 +20,7 @@ _PARTS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
     "rewards margin margins ema best last min max top smoothed std sd full".split()
 )
-"""Words in the names of metrics that are components or variants of another metric, rather than the same metric on other data."""
+"""Words in names of metrics that are a part or a variant of another metric, rather than the same metric on other data."""
 _DATA = frozenset(
     "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
     "upstream wiki wikitext wikipedia".split()
@@ -34,9 +34,9 @@ class Decline:
 
     trial: Trial
     before: float
-    """Value at the first evaluation, with its sign."""
+    """Value at the first evaluation, negated if higher is worse."""
     after: float
-    """Mean over the second half of the evaluations, with its sign."""
+    """Mean over the second half of the evaluations, negated if higher is worse."""
     share: float
     """How much worse the metric got, as a share of the value before; negative if it got better."""
     p: float
@@ -44,14 +44,14 @@ class Decline:
 
 
 def other_metrics(study: Study) -> list[str]:
-    """Return the evaluated metrics of the objective's quantity on data with another name, in alphabetical order."""
+    """Return the metrics that evaluate the objective's quantity on other data, in alphabetical order."""
     objective = study.spec.objective.metric
     timed = {word for name in study.metrics if words(name)[-1:] == ("runtime",) for word in words(name)[:-1]}
     return sorted(name for name in study.metrics if name != objective and _on_other_data(name, objective, timed))
 
 
 def _on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
-    """Return True if the name differs by a word for data. timed: words of `eval_NAME_runtime`, which Transformers logs."""
+    """Return True if the names differ by a word for data. timed: the words NAME of `eval_NAME_runtime`, which Transformers logs."""
     if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
     same_quantity = quantity(name)[-1:] == quantity(objective)[-1:] and direction_of(name) == direction_of(objective)

@@ -21,7 +21,7 @@ _ADVICE = (
     "rate, or train a LoRA adapter instead of all weights."
 )
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: the decline is measured; whether it matters is for the user to say."""
+"""Confidence before noise is considered: the decline is measured, but only the user can say if it matters."""
 
 
 class Forgetting(Rule):
@@ -33,11 +33,11 @@ class Forgetting(Rule):
     before a slash (`eval_sums/loss`), or a name with an `eval_sums_runtime`, which Transformers logs. The rule compares the second
     half of each trial with its own first evaluation. The other metric must be worse by a tenth of its first value, beyond noise,
     while the objective improves steadily (rank correlation with the steps).
-    This must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained model.
+    Both must hold in the best trial and in most of the best five. The rule judges studies that start from a pretrained model.
 
     ## Why it matters
-    Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so the trial with the
-    best objective can be the one that lost most of what the model could do before.
+    Fine-tuning moves weights that other abilities depend on. The study ranks trials by the objective alone, so its best trial may
+    have lost most of what the model could do before.
 
     ## What to do
     Decide what the model must still be able to do, and evaluate it. Mix data of the old kind into the batches, lower the learning
@@ -47,8 +47,8 @@ class Forgetting(Rule):
     Luo et al. 2023 (arXiv:2308.08747) find such forgetting in language models of 1 to 7 billion parameters; Biderman et al.
     2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning and learns less. Confidence is 0.9 times one minus
     the larger p-value, corrected for the number of metrics. The limit of a tenth is our choice. The rule was measured on
-    classifiers of digits and on language models that TRL's SFTTrainer trains, all evaluated before the first step. TRL's false
-    alarm replayed old texts, and its loss on them still rose by 12 to 13 %.
+    classifiers of digits and on language models that TRL's SFTTrainer trains, all evaluated before the first step. The one false
+    alarm with TRL is a training that replays old texts, and whose loss on them still rose by 12 to 13 %.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -69,7 +69,7 @@ class Forgetting(Rule):
             raise MissingData("no trial is known to start from a pretrained model", needs="design")
         metrics = other_metrics(study)
         if not metrics:
-            raise MissingData("no trial evaluated the quantity of the objective on other data", needs="design")
+            raise MissingData("no trial evaluated the objective's quantity on other data", needs="design")
         trials = study.ranked()[: self.best]
         judged = {metric: declines(study, trials, metric, len(metrics)) for metric in metrics}
         if not any(judged.values()):

@@ -12,7 +12,7 @@ from advisor.model.study import Study, Trial
 
 _ADAM = frozenset(("adam", "adamw", "nadam"))
 _OPTIMIZER_WORDS = frozenset(("adam", "adamw", "optimizer", "optim"))
-"""Words that may stand in the name of a hyperparameter of the optimizer."""
+"""Words that the name of a hyperparameter of the optimizer may contain."""
 
 
 def is_adam(trial: Trial) -> bool:
@@ -26,7 +26,7 @@ def is_adamw(trial: Trial) -> bool:
 
 
 def _names(trial: Trial) -> Iterator[str]:
-    """Yield the trial's optimizer: as the hook noted it, or else as a hyperparameter chooses it."""
+    """Yield the trial's optimizer, from the hook's facts or else from a hyperparameter."""
     noted = trial.facts.get("optimizer")
     if noted:
         yield noted
@@ -43,7 +43,7 @@ def epsilon(trial: Trial) -> float:
 
 
 def epsilon_parameter(study: Study) -> str | None:
-    """Return the name of the hyperparameter that is Adam's epsilon: its name fits, and its values are those of `epsilon`."""
+    """Return the name of the hyperparameter that sets Adam's epsilon: one with a fitting name and the same values as `epsilon`."""
     return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_its_values(study, n)), None)
 
 
@@ -84,7 +84,8 @@ def _without_optimizer(name: str) -> list[str]:
 
 
 def counts_steps(trial: Trial) -> bool:
-    """Return True if the trial states that its steps are optimizer steps, or its length in them; else they may be epochs."""
+    """Return True if the trial says that its steps are optimizer steps, or logs its length in optimizer steps; otherwise, its
+    steps may be epochs."""
     unit = trial.facts.get("step_unit")
     stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
     return unit == "step" or (unit is None and stated)

@@ -20,7 +20,7 @@ from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
 _ACTS = 0.1
-"""Learning rate times weight decay, summed over the steps, from which on a weight decay acts: weights shrink by 10 %."""
+"""Minimum sum over the steps of learning rate times weight decay at which weight decay acts: weights shrink by 10 %."""
 
 
 class WeightDecayWeak(Rule):
@@ -33,8 +33,8 @@ class WeightDecayWeak(Rule):
     rather than too small. The rule fires if the weights shrink by less than 3 % in every trial.
 
     ## Why it matters
-    Such a weight decay regularises nothing, whatever its value looks like: 0.01 acts within 1,000 steps at a learning rate of 0.01,
-    and does nothing at 0.00002. A study that searches it spends trials on a hyperparameter without effect. A weight decay that was
+    Such a weight decay does not regularise, however large it looks: 0.01 acts within 1,000 steps at a learning rate of 0.01, but
+    not at 0.00002. A study that searches it spends trials on a hyperparameter without effect. A weight decay that was
     tuned for a longer training or a smaller batch often ends up here, because both change the number of timescales.
 
     ## What to do
@@ -46,10 +46,10 @@ class WeightDecayWeak(Rule):
     The sum follows from AdamW's update. In four trainings of small language models, a weight decay
     three times the limit (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, of 1.2 to 2.4, against none
     with the same seed. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired
-    in 20 of 20 studies with such a weight decay and in none of 60 without. That the timescale matters, rather than the weight
-    decay alone, is the result of arXiv 2405.13698 and 2505.13738, and that weight decay decides whether a learning rate suits
-    models of other widths that of 2510.19093; where the best timescale lies, our recordings do not show. Confidence is 0.9, or
-    0.8 if the weight decay is not searched and may be meant so.
+    in 20 of 20 studies with such a weight decay and in none of 60 without. According to arXiv 2405.13698 and 2505.13738, the
+    timescale matters rather than the weight decay alone; according to arXiv 2510.19093, weight decay decides if a learning rate
+    suits models of other widths. Our recordings do not show where the best timescale lies. Confidence is 0.9, or 0.8 if the weight
+    decay is not searched, because it may be intended.
     """
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -75,7 +75,7 @@ class WeightDecayWeak(Rule):
         if not with_adamw:
             raise MissingData("no trial is known to use AdamW", needs="design")
         if study.unit != "step":
-            raise MissingData("steps are not optimizer steps, so the decay of the weights is unknown", needs="facts")
+            raise MissingData("the logged steps may be epochs, so the decay of the weights is unknown", needs="facts")
         decaying = [t for t in with_adamw if _adam.weight_decay(t) != 0]
         decays = [d for t in decaying if (d := _read(study, t)) is not None]
         if not decaying:
@@ -134,7 +134,7 @@ class WeightDecayWeak(Rule):
 
 @dataclass(frozen=True, slots=True)
 class _Decay:
-    """The decay of the weights in one trial."""
+    """How far weight decay shrinks the weights of one trial."""
 
     trial: Trial
     decay: float

@@ -22,7 +22,7 @@ class KeptModel:
     source: str
     """Origin of the kept value, as a phrase."""
     index: int
-    """Index of the kept model's evaluation; -1 if no checkpoint was kept."""
+    """Index of the evaluation of the kept model; -1 if no checkpoint was kept."""
     rise: Rise | None
     """Rise from the best level to the kept value; None if no checkpoint was kept."""
 

@@ -1,4 +1,4 @@
-"""The objective on a sample of the validation set, paired with the objective on the whole set."""
+"""Pairs the objective on a sample of the validation set with the objective on the whole set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Costs of one trial at the same evaluations on the sample and on the whole set, shape (n,) each."""
+    """Costs of one trial on the sample and on the whole set, paired by evaluation, shape (n,) each."""
 
     trial: Trial
     sampled: FloatArray
@@ -27,7 +27,8 @@ class Pairs:
 
 
 def pairs(study: Study) -> list[Pairs]:
-    """Return the pairs of the feasible trials, best on the sample first. Raises MissingData if no trial has both values.
+    """Return the pairs of costs of the feasible trials, ordered by the cost on the sample, best first. Raises MissingData if no
+    trial has both values.
 
     An evaluation on the whole set is paired with the last evaluation on the sample at or before its step.
     """

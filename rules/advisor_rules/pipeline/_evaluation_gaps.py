@@ -13,9 +13,9 @@ from advisor.model.study import Study, Trial
 MIN_INTERVALS = 8
 """Minimum number of intervals between evaluations; the first and the last interval are not counted."""
 _MAX_P_SKIPPED = 0.001
-"""Maximum p-value at which significantly more than half of the events are missing."""
+"""Maximum p-value of the test that more than half of the events are missing."""
 _MIN_GRID = 10.0
-"""Minimum interval whose whole multiples count as skipped events. Multiples of shorter intervals occur by chance."""
+"""Minimum interval for which whole multiples count as skipped events. Multiples of shorter intervals occur by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Intervals:
     off: float
     """Share of the intervals that differ from all whole multiples of the usual interval by more than the tolerance."""
     one_way: bool
-    """True if the intervals only grow or only shrink, which shows that they were planned."""
+    """True if the intervals only grow or only shrink, so they were planned."""
     unequal: float = 0.0
     """Share of the intervals that differ from the usual interval itself."""
     events: int = 0
-    """Number of intervals, if some are multiples of the usual interval; else 0."""
+    """Number of intervals; 0 if none is a multiple of the usual interval."""
     planned: int = 0
-    """Number of these intervals if no event had been skipped."""
+    """Number of intervals that there would be if no event had been skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
     events, planned = (sum(getattr(t.steps, count) for t in judged_trials) for count in ("events", "planned"))
     if not _more_than_half(planned - events, planned):
         return judged_trials
-    # One trial alone may have lost half of its evaluations by chance; all trials together cannot.
+    # A single trial may have lost half of its evaluations by chance, but hardly all trials together.
     return [
         replace(t, steps=_unskipped(t.steps), seconds=None if t.seconds is None else _unskipped(t.seconds))
         for t in judged_trials
@@ -114,5 +114,5 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
 
 
 def _more_than_half(missing: int, planned: int) -> bool:
-    """Return True if significantly more than half of the planned events are missing, so events were not planned on this grid."""
+    """Return True if significantly more than half of the events on this grid are missing, so the events were not planned on it."""
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_P_SKIPPED

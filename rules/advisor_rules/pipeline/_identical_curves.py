@@ -31,7 +31,7 @@ class Twins:
     """Hyperparameters that differ among these trials, sorted."""
     settings: int
     moves: int
-    """Number of value changes in the curve that changes most often."""
+    """Number of changes of value in the curve with the most changes."""
     p: float
     """p-value: probability that as many of the study's settings agree by chance; see `read_identical`."""
 
@@ -72,9 +72,27 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     """Return the settings with identical results: objective, losses and gradient norm.
 
     The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; with all logged
-    digits, the true probability is far lower. It uses the curve that changes most often, and is corrected for the number of ways to
+    digits, the true probability is far lower. It uses the curve with the most changes, and is corrected for the number of ways to
     choose as many settings.
     """
+    curves, change_counts = _changing_curves(study)
+    judged_trials = [t for t in study.trials if t.index in curves]
+    # Parameters of the machine, such as the number of workers, cannot change a result.
+    names = {name for name in study.searched if not parameter_kinds.is_of_machine(name)}
+    settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged_trials}
+    groups: dict[bytes, list[Trial]] = defaultdict(list)
+    for trial in judged_trials:
+        groups[curves[trial.index]].append(trial)
+    twins = [_twins(group, settings, change_counts[group[0].index]) for group in groups.values()]
+    significant = sorted(
+        (t for t in twins if t.settings > 1 and t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index)
+    )
+    distinct = set(settings.values())
+    return IdenticalCurves(tuple(judged_trials), len(distinct), _varied(distinct), tuple(significant), settings, curves)
+
+
+def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
+    """Return, by index of the ended trials, the result curves as bytes and the number of their changes, if there are any."""
     curves, change_counts = {}, {}
     for trial in study.trials:
         if study.ended[trial.index]:
@@ -85,32 +103,13 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
                 curves[trial.index] = b"|".join(
                     part for c in results for part in (c.steps.tobytes(), c.values.tobytes())
                 )
-    judged_trials = [t for t in study.trials if t.index in curves]
-    # Parameters of the machine, such as the number of workers, cannot change a result.
-    names = {name for name in study.searched if not parameter_kinds.is_of_machine(name)}
-    settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged_trials}
-    groups: dict[bytes, list[Trial]] = defaultdict(list)
-    for trial in judged_trials:
-        groups[curves[trial.index]].append(trial)
-    setting_count = len(set(settings.values()))
-    twins = []
-    for group in groups.values():
-        group_settings = {settings[t.index] for t in group}
-        if len(group_settings) > 1:
-            changes = change_counts[group[0].index]
-            twins.append(
-                Twins(
-                    tuple(group),
-                    _varied(group_settings),
-                    len(group_settings),
-                    changes,
-                    _expected_groups(len(group_settings), setting_count, changes),
-                )
-            )
-    significant = sorted((t for t in twins if t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index))
-    return IdenticalCurves(
-        tuple(judged_trials), setting_count, _varied(set(settings.values())), tuple(significant), settings, curves
-    )
+    return curves, change_counts
+
+
+def _twins(group: Sequence[Trial], settings: Mapping[int, Setting], changes: int) -> Twins:
+    own = {settings[t.index] for t in group}
+    p = _expected_groups(len(own), len(set(settings.values())), changes)
+    return Twins(tuple(group), _varied(own), len(own), changes, p)
 
 
 def differ_clearly(group: Twins, varied: Sequence[str]) -> bool:
@@ -135,6 +134,6 @@ def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
 
 
 def _expected_groups(same: int, settings: int, moves: int) -> float:
-    """Return the expected number of groups of `same` settings whose curves agree by chance in all changes; at most 1."""
+    """Return the expected number of groups of `same` settings whose curves agree by chance at every change; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

@@ -60,15 +60,7 @@ class BatchNorm(Rule):
         """Yield at most two findings: few or very many examples per statistic in most trials, and numbers that differ between
         trials.
         """
-        trials_with_facts = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
-        if not trials_with_facts:
-            raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
-        with_layers = [(t, n) for t, n in trials_with_facts if n.layers > 0]
-        trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples)]
-        if with_layers and not trials_with_size:
-            raise MissingData(
-                "the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts"
-            )
+        trials_with_size = _trials_with_size(study)
         small = [(t, n) for t, n in trials_with_size if n.examples < self.few]
         if 2 * len(small) > len(trials_with_size):
             severity: Severity = "warning" if min(n.examples for _, n in small) < self.very_few else "note"
@@ -126,6 +118,20 @@ class BatchNorm(Rule):
             evidence=(FigureEvidence(rows=rows),),
             changes=(Advise(text=advice),),
         )
+
+
+def _trials_with_size(study: Study) -> list[tuple[Trial, Layers]]:
+    """Return the trials with batch norm and a known number of examples per statistic; none if no model has batch norm."""
+    trials_with_facts = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
+    if not trials_with_facts:
+        raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
+    with_layers = [(t, n) for t, n in trials_with_facts if n.layers > 0]
+    trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples)]
+    if with_layers and not trials_with_size:
+        raise MissingData(
+            "the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts"
+        )
+    return trials_with_size
 
 
 def _remedy(small: Sequence[tuple[Trial, Layers]]) -> str:

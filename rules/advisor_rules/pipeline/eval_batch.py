@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.computed.batch import batches
+from advisor.computed.batch import batches, timing
 from advisor.computed.pipeline import ranks
-from advisor.engine.rule import Rule
+from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import say
+from advisor.model.message import Code, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
+
+_SIZE, _OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
+"""Transformers' hyperparameter for training, which shows that the training takes the option for evaluations."""
 
 
 class EvalBatch(Rule):
@@ -40,6 +43,9 @@ class EvalBatch(Rule):
     playbook: ClassVar[str] = "Setting up periodic evaluations"
     goal: ClassVar[Goal] = "pipeline"
 
+    time: Share = 1 / 3
+    """Share of a training's time for evaluations above which the advice is to evaluate less often, too. Our choice."""
+
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the batch size of evaluations."""
         evaluated = [t for t in study.trials if not math.isnan(batches.eval_batch_per_rank(t))]
@@ -52,18 +58,27 @@ class EvalBatch(Rule):
             )
         small = [t for t in trials_with_size if _is_small(t)]
         if small:
-            yield self._report(small, len(trials_with_size))
+            yield self._report(study, small, len(trials_with_size))
 
-    def _report(self, small: list[Trial], known: int) -> Finding:
+    def _report(self, study: Study, small: list[Trial], known: int) -> Finding:
         evaluated, trained = [batches.eval_batch_per_rank(t) for t in small], [batches.batch_per_rank(t) for t in small]
-        advice = say("Evaluate with batches of at least {n} examples per device.", n=math.ceil(max(trained)))
+        size, share = math.ceil(max(trained)), timing.evaluation_share(study)
+        slow = share > self.time
+        advice = say(
+            "Evaluate with batches of at least {n} examples per device{option}.{rarely}",
+            n=size,
+            option=say(": {option}", option=Code(f"{_OPTION} {size}")) if _SIZE in small[0].params else "",
+            rarely=" Evaluate less often, too." if slow else "",
+        )
         return self.finding(
             say(
-                "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses {trained}.",
+                "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses {trained}."
+                "{time}",
                 n=len(small),
                 known=known,
                 evaluated=count_range(evaluated),
                 trained=count_range(trained),
+                time=say(" Evaluations take {share} of the time.", share=Percent(share)) if slow else "",
             ),
             action=advice,
             severity="note",

@@ -141,8 +141,8 @@ def _shift(study: Study, shift: float, gain: float) -> Message:
 
 
 def _differences(sample_pairs: Sequence[Pairs], fewest: int) -> FloatArray:
-    """Return the objective on the sample minus the objective on the whole set, as one mean per trial: evaluations of one trial are
-    not independent.
+    """Return the objective on the sample minus that on the whole set, one mean per trial because evaluations of a trial are not
+    independent.
 
     With few trials, return the difference at each evaluation instead.
     """

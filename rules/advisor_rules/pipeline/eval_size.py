@@ -28,7 +28,7 @@ _EQUAL_ADVICE = (
 _MIN_TIMES = 2.0
 """Minimum growth of the set to recommend: with just the number needed, half of all sets would not show the difference."""
 _CONFIDENCE = 0.95
-"""Confidence of the finding about perfect scores. Our choice, because no test is needed."""
+"""Confidence of the finding about perfect scores. This confidence is our choice, because no test is needed."""
 _SEEDS_ADVICE = (
     "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 )
@@ -119,7 +119,8 @@ class EvalSize(Rule):
     def _at_the_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
         score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
         message = say(
-            "{k} of {settings} settings reach a best {metric} of {score}. No result is better, so it no longer tells them apart.",
+            "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer tells "
+            "the settings apart.",
             k=len(perfect),
             settings=settings,
             metric=Name(study.spec.objective.metric),
@@ -167,7 +168,7 @@ class EvalSize(Rule):
     def _rows(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Iterator[tuple[str, Item | float]]:
         yield "validation examples", round(trials[0].fact("n_valid"))
         yield "standard error of one trial", float(test.error / math.sqrt(1 - self.agreement))
-        yield "standard error not shared by trials", float(test.error)
+        yield "standard error of the difference of two trials", float(test.error)
         yield "assumed correlation of errors", self.agreement
         yield f"range of the {len(trials)} best trials", float(test.spread)
         rare = Percent(self.false_alarms)

@@ -40,8 +40,8 @@ class ParamsIgnored(Rule):
     Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in each
     new value of a curve with probability 1/2; losses with seven digits agree far more rarely. If s of n settings share a curve with
     m changes, the probability is at most (n choose s) / 2^(m (s - 1)). The rule never fired in 1,200 simulated studies of 5 to 100
-    settings with error rates on 20 to 500 examples, nor in 40 with 1,000 settings. If every trial has its own seed, only copied
-    results can be found.
+    settings with error rates on 20 to 500 examples, nor in 40 with 1,000 settings. If every trial has its own seed, the rule can
+    find only copied results.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -84,7 +84,8 @@ class ParamsIgnored(Rule):
     """Maximum share of studies in which different training runs agree by chance. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding if no hyperparameter has an effect. Otherwise yield at most two: one about hyperparameters without an
+        """Yield a single finding if no hyperparameter has an effect. Otherwise yield at most two: one about hyperparameters
+        without an
         effect, and one about copied results.
         """
         curves = read_identical(study, self.false_alarms)
@@ -181,7 +182,7 @@ class ParamsIgnored(Rule):
                 FigureEvidence(
                     rows=(
                         ("groups of identical curves", len(twins)),
-                        ("settings in the most significant group", surest.settings),
+                        ("settings in the group of curves that is least likely by chance", surest.settings),
                         ("changes of value in its curves", surest.moves),
                         ("probability that the curves agree by chance", chance),
                     )

@@ -30,7 +30,8 @@ class Seeds(Rule):
 
     ## Why it matters
     Without its seed, a trial cannot be repeated. One seed for all trials makes comparison easier and may be intended. But the best
-    trial may be the one that suits this seed, and the effect of another seed is unknown. Repeats with the same seed show nothing.
+    trial may be the one that suits this seed, and the effect of another seed is unknown. Repeats with the same seed show nothing
+    about other seeds.
     Ranks that draw the same examples repeat the same work.
 
     ## What to do

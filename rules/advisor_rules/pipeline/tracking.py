@@ -56,7 +56,7 @@ class Tracking(Rule):
             usual_commit = commits.most_common(1)[0][0]
             others = [t for t in with_command if t.facts.get("git_commit") not in (usual_commit, None, "")]
             message = say(
-                "{n} of {trials} trials ran different code than most. There are {commits} commits in all.",
+                "{n} of {trials} trials did not run the code that most trials ran. There are {commits} commits in all.",
                 n=len(others),
                 trials=len(ended_trials),
                 commits=len(commits),

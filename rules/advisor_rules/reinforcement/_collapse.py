@@ -19,7 +19,8 @@ _WITHOUT_ADVANTAGE = 0.75
 """Minimum share of groups without advantage late in training, if it was logged, at which rewards count as differing only between
 prompts."""
 _FALLEN = 0.5
-"""Share of the start below which the entropy must lie beyond noise. It varies too much after a collapse to test a lower one."""
+"""Share of the start below which the entropy must lie beyond noise. After a collapse, the entropy varies too much to test a lower
+limit."""
 _LATE = 0.8
 """Share of the training after which its points are late."""
 
@@ -49,7 +50,7 @@ class Collapse:
     reward: float
     """Mean late reward."""
     ceiling: float
-    """Reward at no entropy, from a line through the reward against exp(entropy) up to the collapse."""
+    """Expected reward at entropy 0, from a line through reward and exp(entropy) up to the collapse."""
     p: float
     """p-value of a mean entropy after the collapse below half of the start."""
     room: str
@@ -75,7 +76,7 @@ def _collapse_index(entropy: FloatArray, share: float) -> int:
     """Return the index at which the smoothed entropy falls below this share of its initial value, if the mean from there on is also
     below it.
 
-    The result is the number of points if there is no such index.
+    If there is no such index, the result is the number of points.
     """
     limit, n = share * float(np.median(entropy[:_FIRST])), len(entropy)
     rest = np.cumsum(entropy[::-1])[::-1] / np.arange(n, 0, -1)

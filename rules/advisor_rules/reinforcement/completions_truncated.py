@@ -26,10 +26,10 @@ _GROWS = (
 _SHORT = "Raise the maximum length of completions, or leave truncated completions out of the loss."
 _FIRST_REWARDS = "Rewards may be lower at first, until the policy has learned to end its answers."
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: the share is a count, but a task can work although some of its completions are cut off."""
+"""Confidence before noise is considered: the share is a count, but a task can work although some of its completions are cut off."""
 _REWARD_RISES = 0.75
-"""Confidence apart from noise if the reward rises although completions never fitted: the answers may fit, and only their end is cut
-off. Our choice.
+"""Confidence before noise is considered if the reward rises although completions never fitted: the answers may fit, and only their
+end is cut off. Our choice.
 """
 
 

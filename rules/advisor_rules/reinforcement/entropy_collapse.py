@@ -8,7 +8,7 @@ from typing import ClassVar
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Percent, Probability, limited, say
 from advisor.model.reading import Kind
@@ -20,7 +20,7 @@ _ADVICE = (
     "add a KL penalty."
 )
 _CONFIDENCE = 0.85
-"""Confidence apart from noise: the collapse is measured; which remedy works depends on the task."""
+"""Confidence before noise is considered: the collapse is measured, but which remedy works depends on the task."""
 
 
 class EntropyCollapse(Rule):
@@ -99,32 +99,30 @@ class EntropyCollapse(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - first.p),
             trials=[c.trial for c in found],
-            evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["policy_entropy"],),
-                    caption="The entropy falls to near zero early.",
-                    trials=tuple(c.trial.id for c in found[:5]),
-                    marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
-                    lines=(Line(value=self.collapsed * first.start, label="collapsed"),),
-                ),
-                FigureEvidence(
-                    rows=(
-                        (
-                            "entropy after the collapse, share of the start",
-                            limited(Percent(first.share), Percent(self.collapsed)),
-                        ),
-                        (
-                            "gain of the reward in the second half, share of its range",
-                            limited(Percent(first.gain), Percent(self.gain)),
-                        ),
-                        (
-                            "p-value of an entropy below half of the start",
-                            limited(Probability(first.p), self.false_alarms),
-                        ),
-                        ("late reward", Number(first.reward)),
-                        ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
-                    )
-                ),
-            ),
+            evidence=self._evidence(study, found),
             changes=(Advise(text=_ADVICE),),
+        )
+
+    def _evidence(self, study: Study, found: Sequence[Collapse]) -> tuple[Evidence, ...]:
+        first = found[0]
+        gain = "gain of the reward in the second half, share of its range"
+        left = "entropy after the collapse, share of the start"
+        p = "p-value of an entropy below half of the start"
+        return (
+            CurveEvidence(
+                metrics=(study.signals["policy_entropy"],),
+                caption="The entropy falls to near zero early.",
+                trials=tuple(c.trial.id for c in found[:5]),
+                marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
+                lines=(Line(value=self.collapsed * first.start, label="collapsed"),),
+            ),
+            FigureEvidence(
+                rows=(
+                    (left, limited(Percent(first.share), Percent(self.collapsed))),
+                    (gain, limited(Percent(first.gain), Percent(self.gain))),
+                    (p, limited(Probability(first.p), self.false_alarms)),
+                    ("late reward", Number(first.reward)),
+                    ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
+                )
+            ),
         )

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Name, Percent, Probability, limited, say
 from advisor.model.parameter_kinds import batch_size
@@ -22,7 +22,8 @@ from advisor.stats.blocks import Level, level
 _SIZES = ("num_generations", "group_size")
 _ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: the logged share is a count, and more prompts with an advantage give more signal per step."""
+"""Confidence before noise is considered: the logged share is a count, and more prompts with an advantage give more signal per
+step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +126,28 @@ class GroupsWithoutAdvantage(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - first.p(self.most)),
             trials=[s.trial for s in wasted],
-            evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["groups_without_advantage"],),
-                    caption="Most groups have no advantage from the start.",
-                    trials=tuple(s.trial.id for s in wasted[:5]),
-                    lines=(Line(value=self.most, label="half of the groups"),),
-                    shares=True,
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("share at the start", limited(Percent(first.start.mean), Percent(self.most))),
-                        ("share over the training", limited(Percent(first.whole.mean), Percent(self.most))),
-                        ("p-value of the larger", limited(Probability(first.p(self.most)), self.false_alarms)),
-                        ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
-                    )
-                ),
-            ),
+            evidence=self._evidence(study, wasted, judged),
             changes=(Advise(text=_ADVICE), *change),
+        )
+
+    def _evidence(self, study: Study, wasted: Sequence[_Shares], judged: int) -> tuple[Evidence, ...]:
+        first = wasted[0]
+        return (
+            CurveEvidence(
+                metrics=(study.signals["groups_without_advantage"],),
+                caption="Most groups have no advantage from the start.",
+                trials=tuple(s.trial.id for s in wasted[:5]),
+                lines=(Line(value=self.most, label="half of the groups"),),
+                shares=True,
+            ),
+            FigureEvidence(
+                rows=(
+                    ("share at the start", limited(Percent(first.start.mean), Percent(self.most))),
+                    ("share over the training", limited(Percent(first.whole.mean), Percent(self.most))),
+                    ("p-value of the larger", limited(Probability(first.p(self.most)), self.false_alarms)),
+                    ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
+                )
+            ),
         )
 
 

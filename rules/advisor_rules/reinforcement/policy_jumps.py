@@ -24,9 +24,9 @@ from advisor_rules.reinforcement._departure import Departure, departures
 
 _ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_STEPS = 3
-"""Minimum number of steps at which the policy is far away: the estimate of one step can hang on a single word."""
+"""Minimum number of steps at which the policy is far away, because the estimate of one step can depend on a single word."""
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: a jump can also come from a single odd batch of prompts."""
+"""Confidence before noise is considered: a jump can also come from a single odd batch of prompts."""
 _UNTESTED = 0.7
 """Confidence for a curve that jumps so often that no test tells its jumps from its other points. Our choice."""
 
@@ -55,8 +55,8 @@ class PolicyJumps(Rule):
     divergence that grows while the reward rises is normal: the policy learns.
 
     ## Why it matters
-    A policy that jumps has left the region in which its samples and its ratios mean anything. Words that the reference finds nearly
-    impossible become likely, and later steps start from there. In our recordings, trials that jump end at lower rewards.
+    A policy that jumps has left the region in which its samples and its ratios mean anything. Words that are nearly impossible for
+    the reference become likely, and later steps start from this policy. In our recordings, trials that jump end at lower rewards.
 
     ## What to do
     Lower the learning rate, make fewer optimizer steps on each batch of completions, or raise the KL coefficient. Look at

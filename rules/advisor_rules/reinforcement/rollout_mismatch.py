@@ -42,8 +42,8 @@ class RolloutMismatch(Rule):
     in the best trial and in most trials. The start of the same trial tells whether the difference grows.
 
     ## Why it matters
-    The trainer learns from the completions as if it had sampled them. If another policy did, the gradient belongs to another
-    objective. Importance ratios correct this in part: they leave out or cut the completions that differ most.
+    The trainer learns from the completions as if it had sampled them. If another policy sampled the completions, the gradient
+    belongs to another objective. Importance ratios correct this in part: they leave out or cut the completions that differ most.
 
     ## What to do
     If the difference grows, the engine probably samples with old weights: check that each update reaches it, also the weights of an

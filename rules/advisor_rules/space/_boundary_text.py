@@ -1,13 +1,12 @@
-"""Sentences and evidence that show where the best trials lie in a range."""
+"""Writes sentences and evidence rows about the place of the best trials in a range."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.model.finding import Side
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, say
-from advisor.model.space import BoolArray, FloatArray, IntArray, as_number
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number
 from advisor.model.study import Study
 from advisor.stats import boundaries
 
@@ -33,7 +32,7 @@ def message(study: Study, tried: settings.Settings, name: str, side: Side, good:
 
 
 def _outwards(positions: FloatArray, side: Side) -> FloatArray:
-    """Return positions (n,) in a range, counted towards this end, which is 1."""
+    """Return positions (n,) in a range, measured towards this end, which has position 1."""
     return positions if side == "high" else 1 - positions
 
 

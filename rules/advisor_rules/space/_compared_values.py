@@ -18,7 +18,7 @@ MAX_VALUES = 6
 
 @dataclass(frozen=True)
 class Compared:
-    """The n settings that have a certain hyperparameter, grouped by its value."""
+    """The n settings with a value of one hyperparameter, grouped by this value."""
 
     name: str
     values: tuple[Value, ...]

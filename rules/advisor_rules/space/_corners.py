@@ -7,8 +7,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.outliers import Side
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 
 SEED = 0
 PERMUTATIONS = 999
@@ -122,7 +121,7 @@ def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
 
 
 def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
-    """Return the maximum log-likelihood of `bad` failures among `total` trials."""
+    """Return the log-likelihood of `bad` failures among `total` trials, at the most likely failure rate."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)
         terms = bad * np.log(share) + (total - bad) * np.log1p(-share)

@@ -1,4 +1,4 @@
-"""The range that `space-boundary` recommends: one end moves outwards, and the other one inwards."""
+"""Computes the range that `space-boundary` recommends: one end moves outwards, the other one inwards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import as_number, outwards
+from advisor.model.space import Side, as_number, outwards
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
-from advisor.stats.outliers import Side
 from advisor.stats.surface import compressed
 from advisor_rules.space import _regularisers
 
@@ -46,7 +45,7 @@ def move_end(
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
-    why = f"The best values lie at the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
+    why = f"Better trials lie towards the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
     inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
         return MovedRange(low, high, why)
@@ -55,7 +54,8 @@ def move_end(
 
 
 def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
-    """Return why the range now ends at `to` instead of `end`; results turn at about `turn` if the trend goes on."""
+    """Return the reason why the range now ends at `to` instead of `end`. turn: where results get worse again if the trend goes
+    on."""
     if limit is not None:
         return f"We extend to {setting(to)}: {limit.why}"
     if setting(turn, 2) == setting(end, 2):

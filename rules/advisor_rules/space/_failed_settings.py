@@ -1,5 +1,5 @@
-"""Advice about failures that no region of the search space explains. It counts settings: repeats of a setting are no further
-evidence.
+"""Advice about failures that no region of the search space explains. It counts settings, because repeats of a setting are no
+further evidence.
 """
 
 from __future__ import annotations

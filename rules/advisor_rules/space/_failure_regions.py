@@ -11,9 +11,8 @@ from advisor.computed.space import settings
 from advisor.computed.stability import instability
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, Line
-from advisor.model.finding import Side
 from advisor.model.message import Item, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import BoolArray, FloatArray, IntArray, as_number, is_learning_rate, words_of
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capital
@@ -36,7 +35,8 @@ MAX_BEST_SHARE = 0.25
 """Maximum number of these best settings, as a share of the successful ones; in a small study, the best five are not all good."""
 
 GOOD, MISSED = 0.1, 0.2
-"""Share of the settings that are good, and probability that good ones lie below the range; both as in `space-shrink`."""
+"""Share of the settings that count as good, and probability that good ones lie below the range; `space-shrink` uses the same
+values."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _lacks_memory(study: Study, name: str, region: outliers.Region) -> bool:
 
 
 def _combination(one: str, other: str) -> str:
-    return f"Consider searching a combination of {Name(one)} and {Name(other)} instead of one: failures depend on both."
+    return f"Consider searching a combination of {Name(one)} and {Name(other)} instead of one, because failures depend on both."
 
 
 # --- two hyperparameters together -------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 from advisor.stats import best_of, boundaries
-from advisor.stats.outliers import Side
 from advisor_rules.space._compared_values import varied
 
 DOUBT = 0.1
@@ -30,7 +29,7 @@ _EQUAL = 0.05
 
 
 class PartlyTriedGroup(NamedTuple):
-    """A group that was tried only in a part of an axis and may be better beyond the end of that part."""
+    """A group of trials that covers only a part of an axis and may be better beyond the end of that part."""
 
     group: int
     axis: int
@@ -72,38 +71,39 @@ def partly_tried_groups(
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
     for group in labels:
         in_group = groups == group
-        tests = [
-            (axis, end)
-            for axis, u in enumerate(numeric)
-            for end in _ends(u[in_group], u[~in_group])
-            if end.p * looks <= level
-        ]
-        if not tests or np.isfinite(costs[in_group]).sum() < 2:
+        ends = [end for end in _early_ends(numeric, in_group) if end.p * looks <= level]
+        if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
         own = boundaries.responses(
             [_stretched(u[in_group]) for u in numeric], [], boundaries.scores(costs[in_group]), edge
         )
-        for axis, end in tests:
-            u, low = numeric[axis], end.side == "low"
+        for axis, side, at, beyond, end_p in ends:
+            u, low = numeric[axis], side == "low"
             probability = own[axis].low if low else own[axis].high
-            lost = comparable and (u[best] < end.at if low else u[best] > end.at)
+            lost = comparable and (u[best] < at if low else u[best] > at)
             # At most one of the two ends of a range can reach `certainty`; if neither does, both ends are used.
-            p = end.p * looks * (1 if probability >= certainty else 2)
+            p = end_p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
-                found.append(PartlyTriedGroup(group, axis, end.side, end.at, end.beyond, span, probability, p))
+                found.append(PartlyTriedGroup(group, axis, side, at, beyond, span, probability, p))
     return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
 
 
 class _End(NamedTuple):
+    axis: int
     side: Side
     at: float
     beyond: int
     p: float
 
 
-def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
-    """Return the ends of a group's positions (m,) beyond which a material share of the other positions (k,) lies, with p-values."""
+def _early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_End]:
+    """Return the ends of a group's own range beyond which a material share of the other points lies, with p-values."""
+    return [end for axis, u in enumerate(numeric) for end in _ends_on(axis, u[in_group], u[~in_group])]
+
+
+def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_End]:
+    """own: the group's positions (m,) on the axis; rest: the other positions (k,)."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
@@ -112,7 +112,7 @@ def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
         ("high", float(own.max()), int(np.sum(rest > own.max()))),
     )
     return [
-        _End(side, at, beyond, best_of.chance_of_none(len(own) + len(rest), len(own), beyond))
+        _End(axis, side, at, beyond, best_of.chance_of_none(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
         if beyond >= max(1.0, _MATERIAL * len(rest))
     ]
@@ -165,7 +165,7 @@ def groups_cut_short(
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
     """Return the permutation p-value for one group's good points lying further to this side than the other group's good points.
 
-    Points are ranked within their own group, so a difference between the groups' overall levels has no effect.
+    Points are ranked within their own group, so that an overall difference between groups has no effect.
     """
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():

@@ -1,4 +1,4 @@
-"""The part of an axis that contains the good points, and the probability that it is this small by chance."""
+"""Finds the part of an axis that contains the good points, and the probability that it is this small by chance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.computed.space.settings import Settings
 from advisor.model import parameter_kinds
 from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
 from advisor.model.study import Study
-from advisor.stats.importance import evenly_by_rank, normal_scores
+from advisor.stats.ranks import evenly_by_rank, normal_scores
 
 MIN_GOOD = 4
 """Minimum number of good points."""

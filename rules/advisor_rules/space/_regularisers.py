@@ -1,4 +1,4 @@
-"""Detects regularisers that every trial uses strongly: ranges without weak values or zero."""
+"""Detects regularisers that every trial uses strongly, because their range contains neither weak values nor zero."""
 
 from __future__ import annotations
 

@@ -45,5 +45,5 @@ def range_of(study: Study, name: str) -> Message:
 
 
 def range_advice(template: str, name: str, low: float, high: float) -> Message:
-    """Fill `{name}` in a template and append the range to search: "Narrow the range of dropout: 0.1 to 0.3."."""
+    """Fill in `{name}` and append the range to search, as in "Narrow the range of dropout: 0.1 to 0.3."."""
     return say(f"{template}: {{low}} to {{high}}.", name=Name(name), low=Setting(low), high=Setting(high))

@@ -17,7 +17,8 @@ from advisor.computed.space.settings import Settings
 from advisor.model.space import Domain, FloatArray, as_number, counts_training, hard_limits
 from advisor.model.study import Study
 from advisor.stats import surface
-from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
+from advisor.stats.importance import coordinates, squared_distances
+from advisor.stats.ranks import evenly_by_rank
 
 SEED = 0
 MIN_VALUES = 5
@@ -101,7 +102,8 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
 
 
 def _shaped(columns: FloatArray) -> FloatArray:
-    """Return columns (n, m), each with mean 0 and variance 1 after equating the worst values; zeros if all are equal."""
+    """Return columns (n, m) with mean 0 and variance 1, after the worst values are set to one common value; zeros if all values
+    are equal."""
     cut = np.minimum(columns, np.quantile(columns, BETTER, axis=0))
     cut = cut - cut.mean(0)
     spread = cut.std(0)
@@ -109,7 +111,7 @@ def _shaped(columns: FloatArray) -> FloatArray:
 
 
 _Model = tuple[FloatArray, FloatArray, float]
-"""(root of a correlation matrix, inverse of the root, log determinant)."""
+"""Return (square root of a correlation matrix, inverse of this root, log determinant of the matrix)."""
 
 
 def _model(apart: FloatArray, noise: float) -> _Model:

@@ -23,7 +23,7 @@ _MIN_SETTINGS = 10
 """Minimum number of settings with a result to test if high values help; with 10, a strong trend (rank correlation 0.6) is
 significant."""
 _CONFIDENCE = 0.5
-"""Confidence of the finding. It is one half, because no trial was run with weak regularisation."""
+"""Confidence of the finding. Confidence is one half, because no trial was run with weak regularisation."""
 
 
 class RegulariserFloor(Rule):

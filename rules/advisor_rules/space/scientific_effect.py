@@ -164,7 +164,7 @@ class _Question:
 
     comparison: _compared_values.Compared
     groups: tuple[int, ...]
-    """Indices in `comparison.values` of the values with enough results."""
+    """Indices in `comparison.values` of those values that have enough results."""
     effect: group_effect.GroupEffect
     asked: int
     """Number of hyperparameters whose values could be compared."""
@@ -197,7 +197,7 @@ def _rank(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]
 
 
 def _question(comparison: _compared_values.Compared, groups: list[int], *, asked: int, others: int) -> _Question:
-    """Return the question with its answer; `others` limits the number of other hyperparameters in the response."""
+    """Return the question with its answer. others: maximum number of other hyperparameters in the response."""
     mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
     costs = comparison.costs[mine]

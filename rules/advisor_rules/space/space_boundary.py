@@ -14,9 +14,9 @@ from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Sha
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Side
+from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.space import counts_training, is_learning_rate, range_scale, words_of
+from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
 from advisor.stats import boundaries
 from advisor_rules.space import _boundary_text, _extension, _rows
@@ -27,15 +27,15 @@ class SpaceBoundary(Rule):
 
     ## What it looks at
     Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
-    to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
-    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
+    to one end than the sampled trials in general? Is the fitted response, which accounts for the other hyperparameters, best at
+    that end? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
     interactions. Failed trials count as the worst. In addition, the result must hold for the successful trials alone: they lie
     significantly towards the same end, or the best value lies there with a probability of 90 %. If trials fail at an end, see
     `space-boundary-infeasible`.
 
     ## Why it matters
-    A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
-    alone puts the best trial into the outer tenth of some range in two of three studies.
+    A better value may lie just outside the range. One good trial near an end is weak evidence: chance alone puts the best trial
+    into the outer tenth of a range in one of five studies of one hyperparameter, and in two of three studies of five.
 
     ## What to do
     Extend the range on that side to the expected turning point of the fitted response. On a linear scale, the extension is a
@@ -53,8 +53,8 @@ class SpaceBoundary(Rule):
     rule is quiet. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the
     range was not declared. In simulations with 5 to 64 trials, the rule fired in 0 to 5 % of studies if no hyperparameter matters,
     in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30 % if it was at 0.8. With the optimum 0.1 range widths
-    beyond the end, the new range contained it in all 58 studies; with 0.3 range widths, in 80 % of studies. If it lies further, the
-    next round extends the range again.
+    beyond the end, the new range contained it in all 58 studies; with 0.3 range widths, in 80 % of studies. If the optimum lies
+    further out, the next round extends the range again.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -73,7 +73,7 @@ class SpaceBoundary(Rule):
         Relation(
             rules=("curve-train-loss-rises",),
             shares="low rates",
-            because="The best learning rates are the lowest that were tried; with too high a rate the training loss can rise.",
+            because="The best learning rates are the lowest that were tried, and too high a rate can make the training loss rise.",
         ),
         Relation(
             rules=("space-shrink",),
@@ -137,10 +137,6 @@ class SpaceBoundary(Rule):
         moved: _extension.MovedRange,
     ) -> Finding:
         side = crowded.side
-        chance = (
-            "probability by chance that results improve as clearly towards this end (permutation test of all settings)"
-        )
-        fitted = "simulated fits that are best at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)
@@ -161,17 +157,23 @@ class SpaceBoundary(Rule):
                     next_low=moved.low,
                     next_high=moved.high,
                 ),
-                FigureEvidence(
-                    rows=(
-                        _rows.tried_row(tried),
-                        _boundary_text.outer_row(tried, name, side, good),
-                        _rows.probability(chance, crowded.p, self.false_alarms),
-                        _rows.share(fitted, crowded.probability, self.likely),
-                        _rows.range_row(study, name),
-                    )
-                ),
+                self._figures(study, tried, name, crowded, good),
             ),
             changes=(change,),
+        )
+
+    def _figures(
+        self, study: Study, tried: settings.Settings, name: str, crowded: boundaries.CrowdedEnd, good: IntArray
+    ) -> FigureEvidence:
+        chance = "probability by chance that results improve as clearly towards this end"
+        return FigureEvidence(
+            rows=(
+                _rows.tried_row(tried),
+                _boundary_text.outer_row(tried, name, crowded.side, good),
+                _rows.probability(f"{chance} (permutation test of all settings)", crowded.p, self.false_alarms),
+                _rows.share("simulated fits that are best at this end", crowded.probability, self.likely),
+                _rows.range_row(study, name),
+            )
         )
 
 

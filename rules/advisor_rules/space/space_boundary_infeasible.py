@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
-from advisor.model.space import Domain, to_scale
+from advisor.model.space import Domain, Side, to_scale
 from advisor.model.study import Study, Trial
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -34,7 +34,7 @@ class SpaceBoundaryInfeasible(Rule):
     finding is then a note. For other hyperparameters it may be memory, numerical range or a bug.
 
     ## What to do
-    Find and fix the cause of the failures beyond the threshold, then search there. Until then, end the range at the threshold.
+    Find and fix the cause of the failures beyond the threshold, then search there. Until then, let the range end at the threshold.
 
     ## How sure
     The test permutes failed, best and other trials over the values that were tried. The p-value is the probability that some
@@ -50,7 +50,8 @@ class SpaceBoundaryInfeasible(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those beyond the threshold."""
     factor: Factor = 4.0
-    """Maximum factor between the best trial and the threshold on a log scale. It is two of the doublings that probes use."""
+    """Maximum factor between the best trial and the threshold on a log scale. This factor is two of the doublings that probes
+    use."""
     reach: Share = 0.15
     """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05
@@ -71,7 +72,7 @@ class SpaceBoundaryInfeasible(Rule):
         if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)
-        sides: tuple[tuple[outliers.Side, ...], ...] = tuple(
+        sides: tuple[tuple[Side, ...], ...] = tuple(
             ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )
         near = np.array([self._near(study.spec.parameters[n]) for n in names])

@@ -48,8 +48,8 @@ class SpaceInfeasible(Rule):
 
     ## How sure
     Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.
-    Repeats of a setting count once. If only one setting failed, the rule names no range. The region is
-    found by a permutation test over all hyperparameters and sides. Too high a learning rate is the usual reason, so 40 % of the
+    Repeats of a setting count once. If only one setting failed, the rule names no range. A permutation test over all
+    hyperparameters and sides finds the region. Too high a learning rate is the usual reason, so 40 % of the
     significance level is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in two
     hyperparameters must also explain enough additional failures to justify its additional thresholds. If failures are random, a
     region was found in 1 % of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a true threshold was

@@ -49,8 +49,9 @@ class SpaceInsensitive(Rule):
     again, because an effect that is small overall can be large among the best trials.
 
     ## How sure
-    Confidence is the probability, given the trials, that the importance is below the threshold. It is lower if shuffled results
-    show as much structure, or if the sampler used earlier results. In simulated studies of 24 to 36 settings of 8 hyperparameters,
+    Confidence is the probability, given the trials, that the importance is below the threshold. Confidence is lower if shuffled
+    results show as much structure, or if the sampler used earlier results. In simulated studies of 24 to 36 settings of 8
+    hyperparameters,
     the rule called a hyperparameter that explains 10 % of the variation negligible in 3 % of studies. With 48 or 60 settings of 5
     hyperparameters, it reported 95 % of those without effect. With 8 or 12 settings, up to 26 % of the findings would be wrong, so
     the rule requires more.

@@ -13,7 +13,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Percent, Probability, limited, say
+from advisor.model.message import Message, Name, Percent, Probability, limited, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import interaction
@@ -112,11 +112,7 @@ class SpaceInteraction(Rule):
         ratio = min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0)
         share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
         interval = say("{share} (90 % interval {low} to {high})", share=share, low=low, high=high)
-        advice = say(TOGETHER, little=little, great=great)
-        batches = [axis for axis in pair if parameter_kinds.is_batch_size(found.names[axis])]
-        if len(batches) == 1:  # the batch size is chosen by throughput
-            other = great if batches == [first] else little
-            advice = say(AGAIN, other=other, batch=Name(found.names[batches[0]]))
+        advice = _advice(found.names[first], found.names[second])
         return self.finding(
             say(
                 "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "
@@ -148,3 +144,12 @@ class SpaceInteraction(Rule):
             ),
             changes=(Advise(text=str(advice)),),
         )
+
+
+def _advice(little: str, great: str) -> Message:
+    """Return the advice for two hyperparameters, of which `little` has the smaller effect."""
+    batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name)]
+    if len(batches) == 1:  # the batch size is chosen by throughput
+        other = great if batches == [little] else little
+        return say(AGAIN, other=Name(other), batch=Name(batches[0]))
+    return say(TOGETHER, little=Name(little), great=Name(great))

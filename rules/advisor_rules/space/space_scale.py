@@ -53,7 +53,7 @@ class SpaceScale(Rule):
         Relation(
             rules=("space-boundary", "space-shrink", "space-insensitive"),
             shares="subject",
-            because="On the scale that was searched, all good values are crammed at one end of the range.",
+            because="On the scale that was searched, all good values are crowded at one end of the range.",
         ),
     )
 
@@ -141,14 +141,18 @@ class SpaceScale(Rule):
                     next_low=new.low,
                     next_high=new.high,
                 ),
-                FigureEvidence(
-                    rows=(
-                        _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
-                        _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
-                        _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
-                        _rows.range_row(study, name),
-                    )
-                ),
+                self._figures(study, name, new, room, p),
             ),
             changes=(SetRange(parameter=name, low=new.low, high=new.high, scale=new.scale, why=why),),
+        )
+
+    def _figures(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float) -> FigureEvidence:
+        old = study.spec.parameters[name].scale
+        return FigureEvidence(
+            rows=(
+                _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
+                _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
+                _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
+                _rows.range_row(study, name),
+            )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +29,7 @@ class SpaceShrink(Rule):
     more than a fifth of the trials were pruned, because the others are those that learn fast early. It first tests if results
     depend on the hyperparameter at all. Then it selects the good trials: the best tenth, and all that are only a little worse than
     the best, so that all of a flat optimum counts. It tests if the good trials lie closer together than equally many random trials;
-    closeness is the number of trials between them. The part to keep contains the good trials plus a margin. Up to 5 % of the good
+    closeness is the number of trials between them. The part to keep contains the good trials and a margin. Up to 5 % of the good
     trials at each end may be left out, but none of the best three. If both ends are cut off and a model of all hyperparameters
     together excludes more, they move further inwards, but never past the best trial. The rule fires if that part is at most two
     thirds of the range, on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good
@@ -39,11 +39,12 @@ class SpaceShrink(Rule):
     nearest of the others.
 
     ## Why it matters
-    Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
-    wasted.
+    Once the good region is known, further trials far from it are wasted: seven of eight trials if three ranges are twice as wide as
+    needed.
 
     ## What to do
-    Search the part that contains the good trials, with equally many trials. If the best trials then lie at an end, extend it again.
+    Search the part that contains the good trials, with equally many trials. If the best trials of the narrower range lie at one of
+    its ends, extend this end again.
 
     ## How sure
     Both tests are exact for any sampling that ignores results. The first is corrected for the number of hyperparameters, the second
@@ -103,7 +104,6 @@ class SpaceShrink(Rule):
                 at_least=_good_region.MIN_POINTS if study.searched else None,
             )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
-        level = tried.level(self.false_alarms)
         if len(study.searched) == 1 and tried.successes:
             u, costs, _ = _known(tried, axes[0])
             part = _good_region.outstanding_region(u, costs, tolerance)
@@ -112,9 +112,21 @@ class SpaceShrink(Rule):
                 yield self._finding(study, tried, axes[0], part, span, part.p)
                 return
         tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
+        narrow = self._narrow_parts(tried, axes, tolerance)
+        learned = bool(narrow) and sampler.learned(study)
+        tighter = promising.ranges(study, study.spec) if narrow else {}
+        for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
+            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
+            yield sampler.weakened(finding) if learned else finding
+
+    def _narrow_parts(
+        self, tried: settings.Settings, axes: Sequence[str], tolerance: float
+    ) -> list[tuple[float, str, _good_region.Region, float, float]]:
+        """Return the ranges that are too wide, as (p-value, name, part with the good trials, low, high end to keep)."""
+        level = tried.level(self.false_alarms)
         chances = {name: _good_region.matters(*_known(tried, name)[:2], level / len(axes)) * len(axes) for name in axes}
         mattering = [name for name in axes if chances[name] <= level]
-        found = []
+        narrow = []
         optima: dict[str, tuple[float, float]] = {}
         for name in mattering:
             u, costs, failed = _known(tried, name)
@@ -127,16 +139,12 @@ class SpaceShrink(Rule):
                 optima = optima or _optima(tried)
                 within = _good_region.range_with_optimum(part, optima[name], u, failed)
                 spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
-            found += [
+            narrow += [
                 (p, name, part, *_good_region.with_leaders(kept, u, costs))
                 for p, kept in spans
                 if kept[1] - kept[0] <= self.left
             ]
-        learned = bool(found) and sampler.learned(study)
-        tighter = promising.ranges(study, study.spec) if found else {}
-        for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
-            yield sampler.weakened(finding) if learned else finding
+        return narrow
 
     def _finding(
         self,

@@ -42,7 +42,8 @@ class SpaceTunedBatch(Rule):
 
     ## What to do
     Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one, as
-    in `batch-throughput`. Until the throughput is measured, use the largest size among the best trials. To compare batch sizes,
+    in `batch-throughput`. Until you have measured the throughput, use the largest batch size among the best trials. To compare
+    batch sizes,
     tune the optimizer and the regularisation in a separate study for each size, with equally many steps. With equally many epochs,
     a larger batch takes fewer steps, so the comparison shows at most that it needs no more examples.
 

@@ -20,7 +20,7 @@ from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of
-from advisor_rules.space import _rows
+from advisor_rules.space import _pure_noise, _rows
 
 FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
 
@@ -29,8 +29,9 @@ class SpaceUndersampled(Rule):
     """Too few trials lie in the good region, so another sample from the same space would have another best result.
 
     ## What it looks at
-    First, the average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly
-    from the ranks of the trials. If it exceeds both the variation between seeds and a tenth of the difference within the best third
+    First, the average loss of the best of a random half of the trials, compared with the best of all trials. This loss is computed
+    exactly from the ranks of the trials. If it exceeds both the variation between seeds and a tenth of the difference within the
+    best third
     of the trials, the last doubling of the trials still improved the best result. Second, the gain of twice as many trials, from
     draws of a response that is fitted to all results, with its noise. The rule fires if that gain may matter. If the trials form a
     grid, whose halves are not samples of the space, only the fitted response counts. Failed trials count as the worst; repeats of a
@@ -74,7 +75,7 @@ class SpaceUndersampled(Rule):
     """
     seed_noise: Share = 0.05
     """Maximum plausible standard deviation between seeds if it was not measured, as a share of the result. It is one and a half
-    times the largest one in the better half of 278 repeated settings.
+    times the largest standard deviation in the better half of 278 repeated settings.
     """
     enough_for_one: Count = RATE_TRIALS
     """Number of trials that always suffices for one hyperparameter; the playbook uses fewer to tune only a learning rate."""
@@ -100,7 +101,7 @@ class SpaceUndersampled(Rule):
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
-        if not known and noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
+        if not known and _pure_noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
             raise MissingData(
                 f"all differences between {len(tried)} settings may be noise, so they do not show what more trials would gain; "
                 "repeat the best setting with other seeds",
@@ -188,7 +189,7 @@ def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -
     """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
     between seeds.
 
-    Gains fade, so no gain exceeds the upper bound of what the last doubling gained.
+    Gains decrease, so no gain exceeds the upper bound of the last doubling's gain.
     """
     more = rerun.further_results(study)
     gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))

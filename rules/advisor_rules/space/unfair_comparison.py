@@ -12,7 +12,7 @@ from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
+from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
@@ -59,7 +59,7 @@ class UnfairComparison(Rule):
         Relation(
             rules=("space-insensitive", "space-interaction", "scientific-effect"),
             shares="subject",
-            because="Its values were not tuned equally well, so its effect is not known yet.",
+            because="The values of this hyperparameter were not tuned equally well, so its effect is not known yet.",
         ),
         Relation(
             rules=("space-shrink", "space-boundary"),
@@ -93,40 +93,47 @@ class UnfairComparison(Rule):
         weakened = sampler.learned(study)
         level = tried.level(self.false_alarms)
         for comparison in comparisons:
-            numeric = list(comparison.numeric.values())
-            ends = _fairness.partly_tried_groups(
-                comparison.groups,
-                numeric,
-                comparison.costs,
-                edge=self.edge,
-                certainty=self.certainty,
-                level=level,
-                comparable=not parameter_kinds.chooses_optimizer(comparison.name),
-            )
-            few = _fairness.small_groups(comparison.groups, comparison.costs, certainty=self.certainty, level=level)
-            own = _fairness.groups_cut_short(
-                comparison.groups,
-                numeric,
-                comparison.costs,
-                edge=self.edge,
-                certainty=self.certainty,
-                level=level / 2,  # simulated studies raise more false alarms here
-            )
-            stuck = _fairness.stuck_groups(comparison.groups, comparison.costs, level=self.false_alarms / 2)
-            failing = _fairness.failing_groups(comparison.groups, comparison.costs, level=self.false_alarms / 2)
-            found = [
-                self._hardly_trained(comparison, one.group, _equal_results(study, comparison, one), one.p)
-                for one in stuck[:1]
-            ]
-            found += [
-                self._hardly_trained(comparison, one.group, _failures(comparison, one), one.p) for one in failing[:1]
-            ]
-            found += [self._elsewhere(study, comparison, e) for e in ends[:1]]
-            found += [self._cut_short(study, comparison, *o) for o in own[:1] if not ends]
-            found += [
-                self._outnumbered(comparison, o) for o in few[:1] if o.group not in {f.group for f in failing[:1]}
-            ]
+            found = self._disadvantages(study, comparison, level)
             yield from (sampler.weakened(f) if weakened else f for f in found)
+
+    def _disadvantages(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
+        """Yield one finding per kind of disadvantage, about the value most affected by it."""
+        groups, costs = comparison.groups, comparison.costs
+        failing = _fairness.failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
+        for stuck in _fairness.stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]:
+            yield self._hardly_trained(comparison, stuck.group, _equal_results(study, comparison, stuck), stuck.p)
+        for one in failing:
+            yield self._hardly_trained(comparison, one.group, _failures(comparison, one), one.p)
+        yield from self._narrow_ranges(study, comparison, level)
+        for few in _fairness.small_groups(groups, costs, certainty=self.certainty, level=level)[:1]:
+            if few.group not in {f.group for f in failing}:
+                yield self._outnumbered(comparison, few)
+
+    def _narrow_ranges(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
+        """Yield a finding if the range of another hyperparameter was too narrow, for one value or for all."""
+        groups, numeric, costs = comparison.groups, list(comparison.numeric.values()), comparison.costs
+        ends = _fairness.partly_tried_groups(
+            groups,
+            numeric,
+            costs,
+            edge=self.edge,
+            certainty=self.certainty,
+            level=level,
+            comparable=not parameter_kinds.chooses_optimizer(comparison.name),
+        )
+        if ends:
+            yield self._elsewhere(study, comparison, ends[0])
+            return
+        own = _fairness.groups_cut_short(
+            groups,
+            numeric,
+            costs,
+            edge=self.edge,
+            certainty=self.certainty,
+            level=level / 2,  # simulated studies raise more false alarms here
+        )
+        for group, end in own[:1]:
+            yield self._cut_short(study, comparison, group, end)
 
     def _elsewhere(
         self, study: Study, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup
@@ -144,7 +151,6 @@ class UnfairComparison(Rule):
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
         again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
         again += "each value as densely as {who} was."
-        early = "probability of an end this early if all values are sampled alike"
         return self.finding(
             say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
             action=say(again, trials=trials, who=who, **names),
@@ -152,22 +158,30 @@ class UnfairComparison(Rule):
             confidence=(1 - end.p) * (1 + end.probability) / 2,
             subject=comparison.name,
             trials=comparison.with_value(end.group),
-            evidence=(
-                AxisEvidence(
-                    parameter=axis,
-                    caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
-                    trials=tuple(t.id for t in comparison.with_value(end.group)),
-                    lines=(Line(value=at, label=f"end of the range of {who}"),),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
-                        _rows.probability(early, end.p, self.false_alarms),
-                        ("simulated fits that are best at that end", say("{p}", p=Percent(end.probability))),
-                    )
-                ),
-            ),
+            evidence=self._evidence_of_end(comparison, end, axis, at),
             changes=_repeat(trials, why, advice),
+        )
+
+    def _evidence_of_end(
+        self, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup, axis: str, at: float
+    ) -> tuple[Evidence, ...]:
+        who, size = comparison.label(end.group), comparison.size(end.group)
+        rest = len(comparison.groups) - size
+        early = "probability of an end this early if all values are sampled alike"
+        return (
+            AxisEvidence(
+                parameter=axis,
+                caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
+                trials=tuple(t.id for t in comparison.with_value(end.group)),
+                lines=(Line(value=at, label=f"end of the range of {who}"),),
+            ),
+            FigureEvidence(
+                rows=(
+                    ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
+                    _rows.probability(early, end.p, self.false_alarms),
+                    ("simulated fits that are best at that end", say("{p}", p=Percent(end.probability))),
+                )
+            ),
         )
 
     def _cut_short(

@@ -44,8 +44,8 @@ class Overflow:
 def read(study: Study, trial: Trial, room: float) -> Overflow | None:
     """Return the skipped steps of a trial; None if it logged no loss scale and no skipped steps, or completed too few steps.
 
-    A skip is in vain if even the largest gradient norm until then, multiplied by the scale, was `room` times below the largest
-    float16. If gradient norms are unknown, it is in vain if the scale was below 1.
+    A skip is in vain if even the largest gradient norm so far, times the scale, was `room` times below the largest float16. If
+    gradient norms are unknown, it is in vain if the scale was below 1.
     """
     scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
     if len(scales) < 2 or len(scales) != len(skips):

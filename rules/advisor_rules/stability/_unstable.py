@@ -15,8 +15,10 @@ from advisor.model.change import SetRange
 from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import rounded
+from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
+from advisor.stats import boundaries
 
 NEAR_LOWEST = 2.0
 """Maximum ratio of the best learning rate to the lowest learning rate at which the best one counts as being at the low end. Our
@@ -54,9 +56,9 @@ class UnstableTrials:
         """Return the change to search from a decade below the range up to `_highest`; None if no better rate may lie there.
 
         A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
-        results improve towards this end (Kendall's rank test at level `false_alarms`). It also may if the best rate is the lowest
-        that was tried, and most of the judged trials are unstable. In both cases it cannot be known yet if training is
-        unstable just above the best rate, which is the playbook's question.
+        results improve towards this end (Kendall's rank test at level `false_alarms`) and do not turn before it. A better rate may
+        also lie there if the best rate is the lowest that was tried and most of the judged trials are unstable. In both cases, the
+        playbook's question has no answer yet: is training unstable just above the best rate?
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
@@ -69,6 +71,8 @@ class UnstableTrials:
         mostly_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged
         if not mostly_unstable and not (self.near.spares_best(self.trials) and at_end and improve):
             return None
+        if self._turns(study, domain):
+            return None
         end, room = "the lowest rate that was tried", 10.0
         if best > min(rates):
             end, room = "among the lowest rates that were tried", HALF_DECADE
@@ -77,6 +81,17 @@ class UnstableTrials:
             why = f"The best trial has {Number(best)}, {end}, and most of the higher ones are unstable"
         low, high = rounded(domain.low / room, 2), self._highest()
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
+
+    def _turns(self, study: Study, domain: Parameter) -> bool:
+        """Return whether the results at rates below all unstable ones turn before the lowest rate, so that none below it is better.
+
+        Unstable trials are worse whatever the response is below them. If more is searched, rates alone do not show the response.
+        """
+        lowest_unstable = min(float(self.near.rates[t.index]) for t in self.trials)
+        stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
+        positions = domain.to_unit([float(self.near.rates[t.index]) for t in stable])
+        costs = study.costs[[t.index for t in stable]]
+        return len(study.searched) == 1 and boundaries.turns_inside(positions, costs, "low")
 
     def _highest(self) -> float:
         """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""
@@ -87,7 +102,7 @@ class UnstableTrials:
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
         """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.
 
-        The rate of the unstable trials is then not too high, as higher rates train better (Kendall's rank test).
+        The unstable trials' rate is then not too high, because higher rates train better (Kendall's rank test).
         """
         domain = study.spec.parameters.get(self.near.parameter or "")
         rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
@@ -121,8 +136,8 @@ class UnstableTrials:
 def search_lower(change: SetRange) -> Message:
     """Return the action if the best learning rate is not known yet."""
     return say(
-        "Search lower values of {name}, from {low} to {high}. Only if training is still unstable just above the best rate, make it "
-        "stable first.",
+        "Search lower values of {name}, from {low} to {high}. If training still breaks down just above the best rate, "
+        "lengthen the warmup or clip harder.",
         name=Name(change.parameter),
         low=Number(change.low, 2),
         high=Number(change.high, 2),

@@ -11,14 +11,13 @@ import numpy as np
 from advisor.computed.curves import curve_tails
 from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
 from advisor.model.optimizers import optimizer_name, optimizer_of
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import jumps
+from advisor.stats import tails
 
 _RESCALING = ("adam", "adamw", "nadam", "rmsprop")
 """Optimizers whose steps do not change if all gradients are scaled by the same factor."""
@@ -34,13 +33,13 @@ class ClipAggressive(Rule):
 
     ## Why it matters
     Clipping is meant for outliers. If most updates are clipped, their length is the learning rate times the threshold for any
-    gradient, so the best learning rate of the study is right only for this threshold. Optimizers such as Adam divide by the usual
-    size of the gradients, so with them the threshold hardly affects the steps.
+    gradient, so the best learning rate of the study is right only for this threshold. Adam and similar optimizers are the
+    exception: they divide by the usual size of the gradients, so the threshold hardly affects their steps.
 
     ## What to do
     Raise the threshold so that typical norms pass, and lower the learning rates so that updates stay as long. Start with the 90th
     percentile of the norms before clipping. If training is then unstable, lower the learning rate further or lengthen the warmup.
-    With Adam and similar optimizers, that is optional.
+    With Adam and similar optimizers, nothing has to change.
 
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must be significant in an
@@ -56,7 +55,7 @@ class ClipAggressive(Rule):
             rules=("space-insensitive", "space-boundary"),
             shares="rates",
             because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
-            min_severity="warning",  # a note is about Adam and its like, whose steps hardly depend on the threshold
+            min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
         ),
     )
 
@@ -75,7 +74,7 @@ class ClipAggressive(Rule):
         judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
         if not judged_trials:
             raise MissingData(
-                f"no good trial noted its clipping threshold and logged {jumps.MIN_POINTS} gradient norms; log the norm before "
+                f"no good trial noted its clipping threshold and logged {tails.MIN_POINTS} gradient norms; log the norm before "
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
                 "does both)",
                 needs="grad_norm",
@@ -110,7 +109,7 @@ class ClipAggressive(Rule):
             confidence=(1 - first.p(self.most)) * len(mostly_clipped) / len(judged_trials),
             trials=[c.trial for c in mostly_clipped],
             evidence=(*_curves(study, first), self._figures(judged_trials, first)),
-            changes=(Advise(text=str(action)),) if rescaled else instability.clip_changes(norms, first.threshold),
+            changes=() if rescaled else instability.clip_changes(norms, first.threshold),
         )
 
     def _figures(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
@@ -129,13 +128,13 @@ class ClipAggressive(Rule):
 
 
 def _action(norms: FloatArray, *, rescaled: bool) -> Message:
-    percentile = say("the 90th percentile of the norms before clipping")
+    percentile = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
     norm = Number(float(np.quantile(norms, 0.9))) if len(norms) else None
     to = say("{norm}, {percentile}", norm=norm, percentile=percentile) if norm else percentile
     if rescaled:
         return say(
-            "Raise the clipping threshold to {to}, if it should clip only outliers. Results hardly depend on it: Adam and its like "
-            "divide by the size of the gradients.",
+            "Nothing has to change: Adam and similar optimizers divide by the size of the gradients, so results hardly depend on "
+            "the threshold. To clip only outliers, set it to {to}.",
             to=to,
         )
     return say(

@@ -13,7 +13,7 @@ from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
-from advisor.stats import jumps, spikes
+from advisor.stats import spikes, tails
 
 
 class ClipInsufficient(Rule):
@@ -74,7 +74,7 @@ class ClipInsufficient(Rule):
         )
         if not instabilities.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
-                f"no trial that clips logged {jumps.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
+                f"no trial that clips logged {tails.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
                 "clipping",
                 needs="grad_norm",
             )

@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
-from advisor.model.space import as_number, words_of
+from advisor.model.space import BoolArray, FloatArray, as_number, words_of
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, trimmed
 from advisor.stats import boundaries, outliers
@@ -123,25 +123,30 @@ class StabilityEdge(Rule):
                 needs="trials",
                 at_least=4,
             )
-        log_factors = np.log10([[self.factor, self.next]])
         best = int(np.nanargmin(costs))
-        for region in outliers.regions(
-            logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
-        ):
-            if region.p > self.false_alarms:
-                continue
-            stable = ~has_failed & (logs < region.edge)
-            turns = boundaries.p_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
-            edge = _Edge(10**region.edge, 10 ** float(logs[best]), region, turns)
+        for edge, stable in self._edges(logs, has_failed, costs, best):
             near_best = edge.edge <= self.factor * edge.best
-            if turns <= self.improves and near_best and not self._far_with_momentum(tried, name, edge):
+            if edge.turns <= self.improves and near_best and not self._far_with_momentum(tried, name, edge):
                 yield self._finding(study, name, edge, tried.trials[rows[best]][0])
-            elif turns < MAX_P_UNDECIDED or stable.sum() < MIN_STABLE:
+            elif edge.turns < MAX_P_UNDECIDED or stable < MIN_STABLE:
                 raise MissingData(
                     f"trials fail from {name} {trimmed(edge.edge, 3)} on; to see if results improve up to there, the rule "
                     f"needs more trials between {trimmed(edge.best, 3)} and {trimmed(edge.edge, 3)}",
                     needs="design",
                 )
+
+    def _edges(
+        self, logs: FloatArray, has_failed: BoolArray, costs: FloatArray, best: int
+    ) -> Iterator[tuple[_Edge, int]]:
+        """Yield each significant edge and the number of stable settings below it. logs: logarithms of the rates, shape (n,)."""
+        log_factors = np.log10([[self.factor, self.next]])
+        for region in outliers.regions(
+            logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
+        ):
+            if region.p <= self.false_alarms:
+                stable = ~has_failed & (logs < region.edge)
+                turns = boundaries.p_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
+                yield _Edge(10**region.edge, 10 ** float(logs[best]), region, turns), int(stable.sum())
 
     def _far_with_momentum(self, tried: settings.Settings, name: str, edge: _Edge) -> bool:
         """Return True if no failed setting beyond the edge is near the best one by lr / (1 - momentum), if momentum is searched."""

@@ -15,7 +15,7 @@ from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
-from advisor.stats import jumps, spikes
+from advisor.stats import spikes, tails
 from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
 
 
@@ -106,12 +106,12 @@ class StabilityMid(Rule):
         if not blowups and loss_blowups.may_rise(study):
             raise MissingData(
                 "the training loss of such a workload does not show stability, and no trial has "
-                f"{jumps.MIN_POINTS} evaluations of {study.spec.objective.metric}",
+                f"{tails.MIN_POINTS} evaluations of {study.spec.objective.metric}",
                 needs="design",
             )
         if not blowups:
             raise MissingData(
-                f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
+                f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the "
                 "gradient norm, at every step",
                 needs="train_loss",
             )

@@ -13,11 +13,11 @@ from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, HistogramEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Item, Message, Name, Number, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import trimmed
-from advisor.stats import jumps, spikes
+from advisor.stats import spikes, tails
 
 
 class StabilitySpikes(Rule):
@@ -74,7 +74,7 @@ class StabilitySpikes(Rule):
             (t, instability.without_small_batches(t, instability.late_norm(study, t)))
             for t in trials_in_reach.trials[: self.trials]
         ]
-        curves = [(t, c) for t, c in curves if len(c) >= jumps.MIN_POINTS]
+        curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
         if not curves:
             what = instability.norm_missing(study, trials_in_reach.trials)
             raise MissingData(
@@ -86,7 +86,7 @@ class StabilitySpikes(Rule):
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
         trials_with_outliers = [s.trial for s in spiky]
         norms, harmless = clipping.unclipped_norms(study), self._is_harmless(study, trials_with_outliers)
-        action = _simple_clip(norms) if harmless and len(norms) >= jumps.MIN_POINTS else instability.clip_action(norms)
+        action = _simple_clip(norms) if harmless and len(norms) >= tails.MIN_POINTS else instability.clip_action(norms)
         yield self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
@@ -135,47 +135,14 @@ class StabilitySpikes(Rule):
         norms: FloatArray,
         test: _Test,
     ) -> tuple[Evidence, ...]:
-        name, metric, ratios = Name(worst.trial.name), study.signals["grad_norm"], worst.outliers
-        early_share = Percent(instability.EARLY)
+        metric = study.signals["grad_norm"]
         return (
-            CurveEvidence(
-                metrics=(metric,),
-                caption=say(
-                    "The norm of {trial} lies far above its running median at {where}.", trial=name, where=worst.where
-                ),
-                trials=tuple(t.id for t in which[:5]),
-                marks=tuple(
-                    Mark(
-                        trial=worst.trial.id,
-                        step=int(worst.curve.steps[i]),
-                        label=f"{trimmed(float(ratios.ratios[i]), 3)}-fold",
-                    )
-                    for i in ratios.indices[:5]
-                ),
-            ),
+            _curves(metric, worst, which),
             _histogram(metric, instability.late_norms(study, which), norms),
             FigureEvidence(
                 rows=(
                     ("trials judged", say("{judged} ({n} with outliers)", judged=test.trials, n=len(which))),
-                    (
-                        "norms judged",
-                        say(
-                            "{n} of {trial}, after the first {early} of its steps",
-                            n=len(worst.curve),
-                            trial=name,
-                            early=early_share,
-                        ),
-                    ),
-                    ("largest ratio to the running median", Number(ratios.largest)),
-                    (
-                        "ratio that chance reaches",
-                        say(
-                            "{limit} at {count}, with probability {p}",
-                            limit=Number(ratios.limit),
-                            count="one point" if ratios.count == 1 else say("{n} points", n=ratios.count),
-                            p=Probability(test.chance),
-                        ),
-                    ),
+                    *_ratio_rows(worst, test),
                     ("p-value over all trials judged", Probability(test.p)),
                     ("minimum ratio", Number(self.factor)),
                 )
@@ -218,6 +185,49 @@ class _TrialWithOutliers:
         many = len(self.outliers.indices)
         points = "point" if many == 1 else "points"
         return say("{many} of {of} logged {points}", many=many, of=len(self.curve), points=points)
+
+
+def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> CurveEvidence:
+    """Return the curves of these norms, with marks at the outliers of the worst trial."""
+    return CurveEvidence(
+        metrics=(metric,),
+        caption=say(
+            "The norm of {trial} lies far above its running median at {where}.",
+            trial=Name(worst.trial.name),
+            where=worst.where,
+        ),
+        trials=tuple(t.id for t in which[:5]),
+        marks=tuple(
+            Mark(
+                trial=worst.trial.id,
+                step=int(worst.curve.steps[i]),
+                label=f"{trimmed(float(worst.outliers.ratios[i]), 3)}-fold",
+            )
+            for i in worst.outliers.indices[:5]
+        ),
+    )
+
+
+def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item], ...]:
+    """Return the figures about the ratios of the worst trial's norms to their running median."""
+    ratios = worst.outliers
+    judged = say(
+        "{n} of {trial}, after the first {early} of its steps",
+        n=len(worst.curve),
+        trial=Name(worst.trial.name),
+        early=Percent(instability.EARLY),
+    )
+    chance = say(
+        "{limit} at {count}, with probability {p}",
+        limit=Number(ratios.limit),
+        count="one point" if ratios.count == 1 else say("{n} points", n=ratios.count),
+        p=Probability(test.chance),
+    )
+    return (
+        ("norms judged", judged),
+        ("largest ratio to the running median", Number(ratios.largest)),
+        ("ratio that chance reaches", chance),
+    )
 
 
 def _histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:

@@ -76,7 +76,8 @@ class StepPosition(Rule):
     decayed: Share = curve_tails.DECAYED
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
-    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice, which is rather high.
+    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice is rather high,
+    because a training that is too short does more harm than one that is too long.
     """
     saved: Share = 0.25
     """Minimum share of the steps that a shorter training saves if the best steps lie in the first half. Our choice."""
@@ -122,28 +123,8 @@ class StepPosition(Rule):
                 yield self._late(study, placed, trials, p_late)
 
     def _early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
-        steps, last = round(np.median([b.steps for b in placed])), max(b.place for b in placed)
-        better = study.ranked()[: (len(study.ranked()) + 1) // 2]
-        latest = max(_step_of_best(study, t) for t in better)
-        fewer = min(curve_tails.round_up(max(self.room * last * steps, latest)), steps)
-        first_is_best = all(b.at_start for b in placed)
-        change: Change
-        if first_is_best:
-            action = say(
-                "Make training work before choosing its length: search lower learning rates and check the pipeline."
-            )
-            change = Advise(text=str(action))
-        else:
-            action = say(
-                "Train for {fewer} instead of {steps}, and regularise if validation gets worse later.",
-                fewer=study.length(fewer),
-                steps=steps,
-            )
-            why = (
-                f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is at least {self.room:g} times "
-                "that, and none of the better half of the trials is at its best later"
-            )
-            change = curve_tails.set_length(study, fewer, why=why)
+        last, first_is_best = max(b.place for b in placed), all(b.at_start for b in placed)
+        action, change = _make_it_train() if first_is_best else self._stop_after_best(study, placed, last)
         early_share = Percent(self.early)
         return self.finding(
             say(
@@ -168,6 +149,21 @@ class StepPosition(Rule):
             changes=(change,),
         )
 
+    def _stop_after_best(self, study: Study, placed: Sequence[BestStep], last: float) -> tuple[Message, Change]:
+        """Return (action, change): a shorter training. last: largest place of a best step."""
+        steps = round(np.median([b.steps for b in placed]))
+        fewer = min(curve_tails.round_up(max(self.room * last * steps, _latest_of_better_half(study))), steps)
+        action = say(
+            "Train for {fewer} instead of {steps}, and regularise if validation gets worse later.",
+            fewer=study.length(fewer),
+            steps=steps,
+        )
+        why = (
+            f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is at least {self.room:g} times "
+            "that, and none of the better half of the trials is at its best later"
+        )
+        return action, curve_tails.set_length(study, fewer, why=why)
+
     def _overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
         """Return whether most of these trials overfit: the metric ends worse beyond noise, while the training metric does not get
         worse."""
@@ -177,8 +173,7 @@ class StepPosition(Rule):
 
     def _enough(self, study: Study, placed: Sequence[BestStep]) -> int | None:
         """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""
-        better = study.ranked()[: (len(study.ranked()) + 1) // 2]
-        fewer = curve_tails.round_up(self.spare * max(_step_of_best(study, t) for t in better))
+        fewer = curve_tails.round_up(self.spare * _latest_of_better_half(study))
         return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None
 
     def _past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
@@ -255,6 +250,18 @@ class StepPosition(Rule):
         lines = {f"first {self.early:.0%}": self.early, f"last {self.late:.0%}": 1 - self.late}
         test = (("p-value of as many best steps there (exact)", Probability(p)), ("thresholds", limits))
         return _best_steps.evidence(placed, caption, lines, (*test, *rows))
+
+
+def _make_it_train() -> tuple[Message, Change]:
+    """Return (action, change) if training improves nothing."""
+    action = say("Make training work before choosing its length: search lower learning rates and check the pipeline.")
+    return action, Advise(text=str(action))
+
+
+def _latest_of_better_half(study: Study) -> float:
+    """Return the latest best step of the better half of the trials."""
+    ranked = study.ranked()
+    return max(_step_of_best(study, t) for t in ranked[: (len(ranked) + 1) // 2])
 
 
 def _step_of_best(study: Study, trial: Trial) -> float:

@@ -15,9 +15,9 @@ from advisor.computed.stability import instability
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Change, RunPlan, SetField
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData, Side
+from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray
+from advisor.model.space import FloatArray, Side
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import trimmed
 

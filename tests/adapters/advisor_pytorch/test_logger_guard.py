@@ -118,9 +118,9 @@ def test_a_warning_changes_nothing(
 def test_a_run_records_how_it_ended(made: int, state: str, status: str, begin: Any, train: Train, run_of: Any) -> None:
     with begin(1.0, guard="stop") as log:
         follow(log, train, [0.5] * (made // EVERY))
-        log._on_verdict({**DOOMED, "state": state})
+        log._guard.on_verdict({**DOOMED, "state": state})
         assert log.should_stop
-        log._on_verdict({**DOOMED, "state": "fine", "stop": False})
+        log._guard.on_verdict({**DOOMED, "state": "fine", "stop": False})
         assert log.should_stop  # a request is not withdrawn
     tags = run_of(log).data.tags
     assert tags[contract.TAG_STATUS] == status
@@ -132,7 +132,7 @@ def test_weak_evidence_only_warns(state: str, begin: Any, train: Train, caplog: 
     with begin(1.0, guard="stop") as log:
         follow(log, train, [0.5])
         for _ in range(2):
-            log._on_verdict({**DOOMED, "state": state, "stop": False, "message": "It looks bad."})
+            log._guard.on_verdict({**DOOMED, "state": state, "stop": False, "message": "It looks bad."})
         assert not log.should_stop
         assert log.verdict["state"] == state
     assert [r.getMessage() for r in caplog.records] == ["advisor: It looks bad."]
@@ -159,7 +159,7 @@ def test_another_end_is_not_the_guards(begin: Any, train: Train, run_of: Any) ->
 def test_a_clean_exit_of_the_script_is_the_guards_end(begin: Any, train: Train, run_of: Any) -> None:
     log = begin(1.0, guard="stop")
     follow(log, train, [0.5, 0.5])
-    log._on_verdict(DOOMED)
+    log._guard.on_verdict(DOOMED)
     log.close(error=SystemExit(0))
     assert run_of(log).data.tags[contract.TAG_STATUS] == "pruned"
 
@@ -191,9 +191,9 @@ def test_several_ranks_are_never_stopped(
     begin: Any, train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with begin(1.0, guard="stop") as log:
-        monkeypatch.setattr("advisor_pytorch.logger.own_world_size", lambda: 2)  # the group may be formed later
+        monkeypatch.setattr("advisor_pytorch.guard_listener.own_world_size", lambda: 2)  # the group may be formed later
         follow(log, train, [0.5])
-        log._on_verdict(DOOMED)
+        log._guard.on_verdict(DOOMED)
         assert not log.should_stop
         assert "with several ranks, guard='stop' only warns" in caplog.text
         assert "t cannot become the best." in caplog.text

@@ -36,7 +36,16 @@ def test_check_sample_and_run_take_the_file(recipe, tmp_path, capsys):
     assert all(f" --eval-strategy steps --eval-steps {spec.evaluate_every} --" in trial for trial in trials)
     assert all(" --seed " in trial and " --output-dir trainer-output/" in trial for trial in trials)
     assert all((" --logging-steps 1 " in trial) == (recipe == "grpo") for trial in trials)
+    assert all((" --model-name-or-path MODEL " in trial) == (recipe != "pretrain") for trial in trials)
     assert not any("{" in trial for trial in trials)
+
+
+@pytest.mark.parametrize(("gpus", "cpus", "hint"), [("", 2, True), ("", 1, False), ("0", 2, False)])
+def test_without_a_gpu_two_trials_at_a_time_are_proposed(gpus, cpus, hint, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr("advisor.cli.recipes.usable_cpus", lambda: cpus)
+    main(["init", "--recipe", "sft"])
+    assert ("With `advisor run -j 2`, two trials train at a time." in capsys.readouterr().err) == hint
 
 
 def test_the_users_options_stand(tmp_path, capsys):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gate_studies import loop, repeated
 
-from advisor.history.gate import ERROR, Question, ask, record_of
+from advisor.history.case import Question
+from advisor.history.gate import ERROR, ask, record_of
 from advisor.history.proposals import tag_value
 from advisor.model.errors import AdvisorError
 

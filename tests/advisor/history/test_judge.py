@@ -5,7 +5,15 @@ from history_studies import round_of
 
 from advisor.history.judge import outcomes
 from advisor.model.finding import Finding, Verdict
-from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, describe_prediction
+from advisor.model.prediction import (
+    BestBeyond,
+    BestNear,
+    BestReaches,
+    Prediction,
+    Settled,
+    ShareOfTrials,
+    describe_prediction,
+)
 
 RATES = (1e-3, 3e-3, 2e-2, 5e-2)
 
@@ -37,6 +45,20 @@ def test_best_beyond_of_a_maximized_objective():
     expects = BEYOND.model_copy(update={"than": 0.7})
     assert judged(expects, (0.5, 0.6, 0.8, 0.75), direction="maximize")[0] == "kept"
     assert judged(expects, (0.5, 0.9, 0.8, 0.75), direction="maximize")[0] == "not kept"
+
+
+def test_best_near():
+    expects = BestNear(parameter="learning_rate", value=0.02)
+    assert judged(expects, (0.5, 0.4, 0.2, 0.25)) == ("kept", "learning_rate 0.02 gave 0.2")
+    assert judged(expects, (0.5, 0.1, 0.2, 0.25)) == (
+        "not kept",
+        "learning_rate 0.003 gave 0.1, 6.667 times lower; the best near 0.02 gave 0.2",
+    )
+    none = judged(expects, (0.5, 0.4), rates=(1e-3, 3e-3))
+    assert none == ("cannot tell", "no trial with a result has learning_rate near 0.02")
+    prediction = Prediction(rule="step-law", subject="learning_rate", expects=expects)
+    said = describe_prediction(prediction, round_of(RATES, (1, 1, 1, 1)).spec.objective)
+    assert said == "the best trial has learning_rate from 0.01 to 0.04, near 0.02"
 
 
 def test_best_reaches():

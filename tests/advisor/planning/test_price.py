@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from history_studies import logged_at_0, round_of
 from studies import make_study
@@ -30,6 +31,17 @@ def test_the_cost_is_in_steps_and_hours(study: Study) -> None:
 def test_the_cost_has_the_unit_of_the_study(study: Study, unit: Any) -> None:
     costs = price.cost(replace(study, unit=unit), study.spec)
     assert costs.sentence.startswith(f"This costs 3,000 {unit}s: 3 runs of 1,000 {unit}s")
+
+
+@pytest.mark.parametrize(("gap", "seconds"), [(2.0, 24 + 2), (0.0, 24), (-5.0, 24), (90.0, 24)])
+def test_the_start_of_a_process_and_the_pause_after_it_count(gap: float, seconds: float) -> None:
+    """Runs of 10 steps of 2 s, the first evaluation at step 5 after 14 s: 4 s pass before the first step."""
+    study = make_study([{"lr": rate} for rate in (0.1, 0.2, 0.3)], {"val/loss": [[2.0, 1.0]] * 3})
+    times = np.tile([14.0, 24.0], 3)
+    blocks = {n: replace(b, steps=np.tile([5.0, 10.0], 3), times=times) for n, b in study.metrics.items()}
+    trials = tuple(replace(t, started=1000 + (24 + gap) * t.index) for t in study.trials)
+    spec = study.spec.model_copy(update={"max_train_steps": 10})
+    assert price.cost(replace(study, metrics=blocks, trials=trials), spec).seconds == pytest.approx(seconds)
 
 
 def test_results_at_step_0_tell_no_length() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from advisor.stats.curve import change_since, end_rise, late_scatter, noise, point_rise, smoothed
+from advisor.stats.curve import change_since, diverged_at, end_rise, late_scatter, noise, point_rise, smoothed
 
 
 def falling(n):
@@ -90,3 +90,11 @@ def test_rounding_is_no_noise_by_which_a_coarse_metric_rises(unit: float, kind: 
 def test_smoothing_equals_scipys_savitzky_golay_filter(n, window):
     y = np.random.default_rng(5).normal(size=n).cumsum()
     np.testing.assert_allclose(smoothed(y, window), signal.savgol_filter(y, window, 2), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)],
+)
+def test_divergence(values, index):
+    assert diverged_at(np.array(values, dtype=float)) == index

@@ -79,15 +79,6 @@ def test_the_unit_a_few_huge_losses_and_the_draws_do_not_matter() -> None:
     assert (response(costs, *u.T).total() == one).all()
 
 
-def test_even_choice_of_trials_covers_all_ranks() -> None:
-    costs = np.arange(1000.0)[::-1]
-    kept = importance.evenly_by_rank(costs, 100)
-    assert len(np.unique(kept)) == 100
-    assert costs[kept].min() == 0
-    assert costs[kept].max() == 999
-    assert len(importance.evenly_by_rank(np.arange(7.0))) == 7
-
-
 def test_an_effect_within_a_group_shows_there():
     rng = np.random.default_rng(0)
     groups = np.repeat([0.0, 1.0], 20)

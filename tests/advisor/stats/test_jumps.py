@@ -17,18 +17,6 @@ def falling(n, noise, kind="normal"):
     return 1 + 2 * np.exp(-5 * np.linspace(0, 1, n)) + noise * NOISES[kind](n)
 
 
-def test_the_tail_of_exponential_values_is_exact():
-    samples = RNG.exponential(size=(400, 200))
-    assert 5 <= sum(jumps.upper_tail(values).p(values.max()) <= 0.05 for values in samples) <= 35
-
-
-def test_the_limit_is_where_the_p_value_is_the_chance():
-    tail = jumps.upper_tail(RNG.normal(size=300))
-    assert tail.p(tail.limit(0.05)) == pytest.approx(0.05)
-    assert jumps.upper_tail(np.ones(50)) is None
-    assert jumps.upper_tail(np.empty(0)) is None
-
-
 def significant(results):
     """Return how many of the jumps or rises are significant and material."""
     return sum(r is not None and r.p <= 0.05 and r.share >= 0.1 for r in results)
@@ -114,14 +102,6 @@ def test_an_overshoot_shorter_than_asked_for_is_none():
 def test_a_noisy_unstable_start_is_seen_against_the_quiet_rest():
     loss = np.concatenate([[0.695], 0.9 + 0.15 * RNG.normal(size=8), 0.69 + 0.005 * RNG.normal(size=42)])
     assert jumps.early_rise(loss, 6, 1).p < 0.05
-
-
-@pytest.mark.parametrize(
-    ("values", "index"),
-    [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)],
-)
-def test_divergence(values, index):
-    assert jumps.diverged_at(np.array(values, dtype=float)) == index
 
 
 @pytest.mark.parametrize(

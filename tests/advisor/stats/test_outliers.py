@@ -8,32 +8,6 @@ import pytest
 from advisor.stats import outliers
 
 
-def test_a_sweep_that_falls_off_bit_by_bit_has_no_outliers() -> None:
-    costs = np.linspace(0.1, 2.3, 12)  # the last one learned nothing
-    fine = np.ones(12, dtype=np.bool_)
-    assert not outliers.stuck_trials(costs, np.full(12, 2.3), fine, ~fine).any()
-
-
-def test_stuck_trials_are_a_gap_away_from_those_that_learned() -> None:
-    costs = np.array([-0.92, -0.91, -0.90, -0.74, -0.12, -0.12])
-    fine = np.ones(6, dtype=np.bool_)
-    found = outliers.stuck_trials(costs, np.full(6, -0.12), fine, ~fine)
-    assert found.tolist() == [False, False, False, False, True, True]
-
-
-def test_trials_at_chance_are_stuck_though_the_others_had_learned_most_by_their_first_evaluation() -> None:
-    costs = np.array([0.020, 0.022, 0.027, 0.033, 0.062, 0.198, 0.891, 0.889, 0.893, 0.893])
-    starts = np.array([0.060, 0.053, 0.070, 0.080, 0.120, 0.350, 0.891, 0.893, 0.898, 0.893])
-    fine = np.ones(10, dtype=np.bool_)
-    assert np.flatnonzero(outliers.stuck_trials(costs, starts, fine, ~fine)).tolist() == [6, 7, 8, 9]
-
-
-def test_a_training_loss_that_ends_above_its_start_needs_no_gap() -> None:
-    costs = np.linspace(0.1, 2.3, 12)
-    fine, worse = np.ones(12, dtype=np.bool_), np.arange(12) >= 6
-    assert np.flatnonzero(outliers.stuck_trials(costs, np.full(12, 2.3), fine, worse)).tolist() == [11]
-
-
 def test_share_of_failures_has_a_probability() -> None:
     assert outliers.chance_of_share(1, 1, 0.1) > 0.9
     assert outliers.chance_of_share(0, 20, 0.1) < 0.1

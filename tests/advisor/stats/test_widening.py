@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from advisor.model.space import Domain
+from advisor.model.space import Domain, Side
 from advisor.stats import widening
-from advisor.stats.outliers import Side
 
 
 @pytest.mark.parametrize(

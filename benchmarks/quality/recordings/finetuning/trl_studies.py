@@ -94,7 +94,7 @@ def _by_examples() -> list[TunedStudy]:
             quiet=(*POLICY, "forgetting", "chosen-unlikely"),
         ),
         TrlStudy(
-            "trl-dpo-rate-high", "a learning rate so high that preferred answers become unlikely", TrlDpo(), (0.015, 0.05),
+            "trl-dpo-rate-high", "a learning rate so high that preferred answers become unlikely", TrlDpo(), (0.03, 0.08),
             "eval_rewards/accuracies", "maximize", ("chosen-unlikely",),
         ),
     ]  # fmt: skip

@@ -127,13 +127,8 @@ def test_no_other_setting_is_called_safe_if_each_loses_one_of_the_best():
         curves.append(curve)
     found = hindsight(study(curves))
     assert all(o.lost for o in found.others)
-    early, middle, late, halving = (o.lost for o in found.others)
-    assert str(found.message).endswith(
-        f"Of the 5 best trials, median pruning from 25 % of the training would have lost {early}, median pruning from 50 % of the "
-        f"training {middle}, median pruning from 75 % of the training {late}, successive halving (eta 3) {halving}, in the worst "
-        "of 5 orders of the trials. "
-        "None of these ways to prune would have been safe."
-    )
+    losing = sum(not o.kept for o in found.others)
+    assert str(found.message).endswith(f"{losing} of 4 ways of pruning would have lost the best result.")
 
 
 @pytest.mark.parametrize(

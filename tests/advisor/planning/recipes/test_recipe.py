@@ -64,6 +64,18 @@ def test_warmup_and_evaluations_keep_their_share_of_the_steps():
     assert (spec.evaluate_every, spec.schedule["warmup_steps"]) == (1, 0)
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_evaluations_are_few_beside_the_steps(recipe):
+    _, spec = first_study(wish(recipe))
+    assert 10 <= spec.max_train_steps // spec.evaluate_every <= 20
+
+
+def test_notes_name_no_number_of_warmup_steps_that_a_shorter_study_changes():
+    _, spec = first_study(wish("grpo", max_train_steps=60))
+    assert spec.schedule["warmup_steps"] == 4
+    assert "A constant rate after a short warmup follows DAPO, which warmed up for 20 steps." in spec.notes
+
+
 def test_pre_training_tries_the_predicted_rate_first():
     _, spec = first_study(wish("pretrain", tokens=2_480_000_000))
     rates = [setting["learning_rate"] for setting in spec.settings]
@@ -75,6 +87,14 @@ def test_pre_training_tries_the_predicted_rate_first():
         "Step Law predicts 0.00232 for 124 million parameters and 2.48 billion tokens"
         in spec.parameters["learning_rate"].why
     )
+
+
+def test_pre_training_says_whether_the_law_was_right():
+    (prediction,) = first_study(wish("pretrain", tokens=2_480_000_000))[1].predictions
+    assert (prediction.rule, prediction.expects.value) == ("step-law", 0.00232)
+    elsewhere = {"learning_rate": Parameter(low=1e-4, high=1e-3, scale="log")}
+    assert first_study(wish("pretrain", parameters=elsewhere))[1].predictions == ()
+    assert first_study(wish("sft"))[1].predictions == ()
 
 
 def test_pre_training_takes_twenty_tokens_per_parameter_unless_told():

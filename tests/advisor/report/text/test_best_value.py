@@ -25,7 +25,7 @@ def test_failures_are_counted() -> None:
 
 
 def test_certainty_depends_on_repeats() -> None:
-    assert "without repeats, that may be chance" in certainty(make_report(make_study(9, dense=False), ()))
+    assert "without repeats, the noise of a result is unknown" in certainty(make_report(make_study(9, dense=False), ()))
     report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
     assert "4 trials in 1 setting" in certainty(report)
     study = make_study(9, dense=False)

@@ -262,6 +262,20 @@ def test_the_folder_of_a_trial_is_not_that_of_the_next_ones() -> None:
     job_env.check_command(SPEC, shlex.split(command))
 
 
+def test_trainers_get_a_seed_and_a_folder_of_each_run() -> None:
+    """The trials had the trainer's default seed, and one folder for each learning rate or none at all."""
+    own = "0a" * 16
+    for given, end in (
+        ("--output-dir out/1e-2", "--output-dir out/1e-2/{run_id} --seed {seed}"),
+        ("--bf16", "--bf16 --seed {seed} --output-dir trainer-output/{run_id}"),
+    ):
+        facts = {"command": f"python train.py --lr 0.01 --dropout 0.25 --lr-scheduler-type cosine {given}"}
+        trial = Trial(index=0, id=own, name="a", status="complete", params=PARAMS, facts=facts)
+        command = training_command(Study(spec=SPEC, trials=(trial,), metrics={}), SPEC)
+        assert command.endswith(f"--lr-scheduler-type cosine {end}")
+        job_env.check_command(SPEC, shlex.split(command))
+
+
 def test_a_changed_schedule_reaches_transformers_arguments(tmp_path) -> None:
     """The training reads it from these fixed parameters and has no option --schedule."""
     fixed = {"lr_scheduler_type": "constant", "warmup_steps": 4.0}

@@ -128,6 +128,36 @@ def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
     assert len(unlocks(study, missing(Need("gpu")))) == 1
 
 
+def test_a_study_of_one_hyperparameter_is_not_asked_to_vary_more():
+    one = make_study([{"lr": 0.1 / (i + 1)} for i in range(8)], {"val/loss": [[1.0, 0.9]] * 8})
+    assert unlocks(one, missing(Need("searched"))) == ()
+    assert len(unlocks(thin(5), missing(Need("searched")))) == 1
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(1.0, 1), (4.0, 0)])
+def test_evaluations_that_take_long_are_not_made_more_often(seconds, asked):
+    """Ten evaluations after every 5 steps of one second each."""
+    steps = np.arange(1, 51)
+    curves = {
+        "val/loss": [np.linspace(2, 1, 10)] * 2,
+        "train/step_time_s": [np.ones(50)] * 2,
+        "train/data_wait_s": [np.zeros(50)] * 2,
+    }
+    at = {"val/loss": [steps[4::5]] * 2, "train/step_time_s": [steps] * 2, "train/data_wait_s": [steps] * 2}
+    times = {"val/loss": [(5 + seconds) * np.arange(1, 11)] * 2}
+    study = make_study([{"lr": 0.1}, {"lr": 0.2}], curves, steps=at, times=times)
+    assert len(unlocks(study, missing(Need("evaluations", 20)))) == asked
+
+
+def test_the_callback_for_transformers_is_asked_for_the_score_before_the_first_step():
+    study = thin(5)
+    facts = {"schema": "1"}
+    trials = tuple(replace(t, facts=facts, params={**t.params, "per_device_train_batch_size": 8}) for t in study.trials)
+    (line,) = unlocks(replace(study, trials=trials), missing(Need("facts")))
+    assert "Evaluate before the first step" in line.text
+    assert line.code == "arguments = TrainingArguments(..., eval_on_start=True)"
+
+
 def test_evaluations_are_those_of_trials_with_a_comparable_result() -> None:
     curves = [[1.0]] * 8 + [[1.0, 0.9, 0.8, 0.7, 0.6, 0.5]] * 2
     params = [{"learning_rate": 0.1 / (i + 1)} for i in range(10)]

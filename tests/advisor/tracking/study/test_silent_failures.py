@@ -92,6 +92,26 @@ def test_an_accuracy_that_falls_back_to_chance_need_not_be_constant(end, status)
     assert study.trials[2].status == status
 
 
+@pytest.mark.parametrize(("end", "status"), [(2.0, "diverged"), (1.0, "complete")])
+def test_a_gain_before_the_first_evaluation_can_be_lost(end, status):
+    """The loss falls from 3 to 0.6 before the first evaluation and rises again, so its first evaluation is its best one."""
+    lost = [0.6 + (end - 0.6) * min(s / 6, 1) + 0.01 * (s % 3) for s in range(20)]
+    steps = [(i, s) for i in range(6) for s in range(20)]
+    good = [0.6 / (s + 1) for s in range(20)]
+    value = {(i, s): (lost if i == 2 else good)[s] for i, s in steps}
+    study = assemble(
+        experiment(
+            [run(i, lr=i + 1) for i in range(6)],
+            val__loss=points(*((i, 5 * s + 5, value[i, s], 100 + s) for i, s in steps)),
+            train__loss=points(
+                *((i, 0, 3.0, 99) for i in range(6)), *((i, 5 * s + 5, value[i, s], 100 + s) for i, s in steps)
+            ),
+        ),
+        objective="val/loss",
+    )
+    assert study.trials[2].status == status
+
+
 @pytest.mark.parametrize("train", ["loss", "train__loss"])
 def test_an_evaluation_that_is_not_finite_is_no_divergence(train):
     """The training loss is finite to its end: the evaluation failed, and the report says so."""

@@ -44,6 +44,17 @@ def test_a_single_run_that_overfits():
     assert "steps again" in steps.text
 
 
+def test_a_fine_tuned_model_trains_for_fewer_epochs():
+    facts = {"pretrained": "true", "steps_per_epoch": "1000"}
+    (finding,) = verdict(RULE, study([valley()], [decay(0)], tags=[facts])).findings
+    (change,) = finding.changes
+    assert change.field == "max_train_steps"
+    assert 1000 <= change.value <= 2000  # the best of the 4,000 steps is step 1,600
+    assert str(finding.action).startswith(
+        f"Fine-tune for fewer epochs: {change.value:,} steps ({change.value / 1000:.2g} epochs)"
+    )
+
+
 def test_a_regulariser_that_is_kept_fixed_is_compared_with_none():
     space = {"lr": Parameter(low=0.001, high=0.1), "weight_decay": Parameter(role="fixed", value=0.02)}
     shown = study([valley()] * 2, [decay(0)] * 2, [{"lr": 0.1, "weight_decay": 0.02}] * 2, space=space)

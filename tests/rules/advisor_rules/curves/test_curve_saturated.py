@@ -121,7 +121,7 @@ def plateau(levels):
 def test_a_plateau_that_different_settings_share_is_not_cut_off():
     (finding,) = verdict(RULE, plateau([1.0, 1.0001, 1.0002])).findings
     assert [c.kind for c in finding.changes] == ["advise"]
-    assert "Different settings stop at the same value" in finding.message
+    assert "Different settings stay at the same value" in finding.message
     missing = verdict("steps-compute-bound", plateau([1.0, 1.0001, 1.0002]))
     assert "stuck on a plateau" in missing.reason
 

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from studies import make_study, verdict
 
 RULE = "eval-batch"
@@ -27,6 +28,28 @@ def test_smaller_than_in_training():
     assert finding.severity == "note"
     (change,) = finding.changes
     assert "at least 64" in change.text
+
+
+@pytest.mark.parametrize(("seconds", "rarely"), [(1.0, False), (5.0, True)])
+def test_evaluations_that_take_long_are_to_be_made_less_often(seconds, rarely):
+    """Ten evaluations after every 5 steps of one second each, in a training with Transformers."""
+    steps = np.arange(1, 51)
+    curves = {
+        "val/loss": [np.linspace(2, 1, 10)],
+        "train/step_time_s": [np.ones(50)],
+        "train/data_wait_s": [np.zeros(50)],
+    }
+    slow = make_study(
+        [{"lr": 0.1, "per_device_train_batch_size": 64}],
+        curves,
+        steps={"val/loss": [steps[4::5]], "train/step_time_s": [steps], "train/data_wait_s": [steps]},
+        times={"val/loss": [(5 + seconds) * np.arange(1, 11)]},
+        tags=[{"batch_size": "64", "eval_batch_size": "8", "n_valid": "500"}],
+    )
+    (finding,) = verdict(RULE, slow).findings
+    assert "per device: --per-device-eval-batch-size 64." in str(finding.action)
+    assert ("Evaluate less often, too." in str(finding.action)) == rarely
+    assert ("Evaluations take 50 % of the time." in finding.message) == rarely
 
 
 def test_as_large_as_in_training():

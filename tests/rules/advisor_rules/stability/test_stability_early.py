@@ -238,6 +238,20 @@ def test_a_best_rate_inside_the_range_is_one_to_warm_up_beyond():
     assert "Warm up" in str(finding.action)
 
 
+@pytest.mark.parametrize(("lowest", "action"), [(0.0184, "Warm up"), (0.0170, "Search lower values of lr")])
+def test_if_stable_rates_turn_before_the_lowest_one_none_below_it_is_searched(lowest, action):
+    """Rates and results of a LoRA study; later trainings at 0.001 to 0.003 were worse than those at 0.0045 and 0.008."""
+    rates = [0.0050, 0.0080, 0.0107, 0.0143, 0.0254, 0.0451, 0.0802]
+    study = study_of(
+        [healthy()] * 5 + [blown()] * 2,
+        rates,
+        objective=[lowest, 0.0174, 0.0232, 0.0388, 0.596, 0.732, 2.70],
+        space={"lr": Parameter(low=0.003, high=0.3, scale="log")},
+    )
+    (finding,) = verdict("stability-early", study).findings
+    assert action in str(finding.action)
+
+
 @pytest.mark.parametrize(("behind", "severity"), [(0.01, "note"), (0.5, "warning")])
 def test_an_instability_after_which_trials_end_as_well_as_the_best_is_a_note(behind, severity):
     repeats = [0.50, 0.52, 0.48, 0.51, 0.49]

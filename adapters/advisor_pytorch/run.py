@@ -1,0 +1,244 @@
+"""The run of a training: takes its rows, facts, tags and warnings, and ends it with a status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from advisor import contract
+from advisor.contract.guard_file import GuardVerdict
+from advisor_logging.limits import clean_name, clean_text
+from advisor_logging.manifest import RunInfo
+from advisor_logging.outcome import Outcome, stopped_tags
+from advisor_logging.recorder import Recorder
+from advisor_logging.run_description import NEW_RUN, RunSettings
+from advisor_logging.table import Table
+from advisor_pytorch.autopsy.record import AutopsyFile
+from advisor_pytorch.autopsy.watch import Autopsy, Mode
+from advisor_pytorch.checkpoints.keeper import CheckpointSettings, EarlierRun
+from advisor_pytorch.checkpoints.state import TrainingState
+from advisor_pytorch.distributed.rank_facts import loader_facts
+from advisor_pytorch.distributed.ranks import Ranks
+from advisor_pytorch.exit_status import exit_status_of, exit_status_without_exception
+from advisor_pytorch.facts.observations import Observations
+from advisor_pytorch.refusals import Refusals
+from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.rows import PendingChunk
+from advisor_pytorch.steps.sharding import choose_norm_measure
+
+MAX_DRAIN_S = 10.0
+"""Maximum seconds to wait at the end of a run until its last values are on disk."""
+
+
+class Run:
+    """One rank's part of a run. Rank 0 passes everything to the recorder; the other ranks send it to rank 0.
+
+    It is the owner of the step capture. `_on_rows` runs in the writer thread, all other methods in the training thread.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, state: TrainingState, outcome: Outcome, max_train_steps: int | None
+    ) -> None:
+        self._model, self._state, self._max_train_steps = model, state, max_train_steps
+        self.outcome = outcome
+        self.ranks = Ranks(model, self._log_tags, self.warn)
+        self.refusals = Refusals(self.warn)
+        self.recorder: Recorder | None = None
+        """Records the run on rank 0; None on other ranks."""
+        self.observations: Observations | None = None
+        self.autopsy: Autopsy | None = None
+        self._autopsy_file: AutopsyFile | None = None
+        self._user_tags: set[str] = set()
+
+    def open(
+        self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo
+    ) -> None:
+        """Open the run in the background on rank 0. earlier: the run to continue. about: the run's description."""
+        if self.ranks.leads:
+            self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
+        identity = self.recorder.id if self.recorder else "other-rank"
+        self.keeper = checkpoints.keeper(earlier, about, identity, self._state, leads=self.ranks.leads, warn=self.warn)
+        run_id = None if settings.run_id == NEW_RUN else settings.run_id
+        self.keeper.note(run_id=run_id, spool=settings.begun_by or identity)
+        self.outcome.best = self.keeper.best
+
+    def start_capture(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        trained: Sequence[torch.Tensor],
+        start_step: int,
+        batch_size: int | None,
+        autopsy: Mode,
+    ) -> None:
+        """Begin to capture steps and, on rank 0, to look for the first non-finite value. trained: the optimizers' parameters."""
+        self._start_autopsy(optimizers, autopsy, start_step)
+        measure, in_parts = choose_norm_measure(trained, self.ranks.world_size, self.warn)
+        self.capture = StepCapture(
+            optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts, watch=self.autopsy
+        )
+
+    def _start_autopsy(self, optimizers: Sequence[torch.optim.Optimizer], mode: Mode, start_step: int) -> None:
+        if mode is False or self.recorder is None:
+            return
+        about = {"max_train_steps": self._max_train_steps, "ranks": self.ranks.world_size}
+        self._autopsy_file = AutopsyFile(self.recorder, self._flush, about)
+        write, keeps_batches = self._autopsy_file.write, mode == "batch"
+        self.autopsy = Autopsy(
+            self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
+        )
+
+    def describe(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        *,
+        scheduler: Any,
+        classes: int | None,
+        valid_loader: Iterable[Any] | None,
+    ) -> None:
+        """Log what is known before the training, and begin to observe the rest."""
+        if self.recorder is None:
+            return
+        self.observations = Observations(
+            self._model, optimizers, self._log_observed_tags, self.warn, self._max_train_steps
+        )
+        self.recorder.sampler = self.observations.sample
+        self.recorder.note(tags=tags, params=params)
+        self.observations.describe_setup(scheduler, classes)
+        self.observations.loaders(valid=valid_loader)
+
+    def loaders(self, train: Iterable[Any] | None, valid: Iterable[Any] | None) -> None:
+        """Describe the loaders of training and evaluations."""
+        if train is not None:
+            self.ranks.send(loader_facts(train))
+        if self.observations is not None:
+            self.observations.loaders(train, valid)
+
+    def keep_user_tags(self, tags: Iterable[str]) -> None:
+        """Never replace these tags by observed values."""
+        self._user_tags.update(tags)
+
+    def note(self, facts: Mapping[str, object]) -> None:
+        """Log the user's own tags, in place of observed values."""
+        if self.recorder is None:
+            return
+        texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
+        self.keep_user_tags(texts)
+        self.ranks.override_tags(texts)
+        self.recorder.note(tags=texts)
+
+    def hand_over(self, chunk: PendingChunk) -> None:
+        """Queue values that may still be on their way from the device."""
+        (self.recorder or self.ranks).put(chunk)
+
+    def on_fact(self, tag: str, value: str) -> None:
+        """Log a fact that the step capture observed, unless the user passed it."""
+        if tag == contract.TAG_BATCH_SIZE and self.ranks.send({"batch_size": int(value)}):
+            return  # rank 0 logs the sum over all ranks
+        if self.observations is not None:
+            self.observations.on_fact(tag, value)
+        self._log_observed_tags({tag: value})
+
+    def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Record that `optimizer` replaces optimizer k."""
+        self._state.replace_optimizer(k, optimizer)
+        if self.observations is not None:
+            self.observations.on_optimizer_replaced(k, optimizer)
+        name = type(optimizer).__name__
+        self.warn(
+            "replaced",
+            f"a new optimizer, {name}, trains the model: its steps are logged from now on, without the first gradient norm; "
+            "the run's tags describe the first optimizer",
+        )
+
+    def warn(self, key: str, message: str) -> None:
+        """Log one line, once per `key`."""
+        (self.recorder or self.ranks).warn(key, message)
+
+    def save_checkpoint(self, step: int, value: Value | None) -> None:
+        """Save a checkpoint after an evaluation at the last step made. value: the objective; None if it could not be read."""
+        steps_made = self.capture.next_step
+        if step != max(steps_made - 1, 0):
+            self.warn(
+                "earlier step", f"no checkpoint is kept of step {step}: the last one made is {max(steps_made - 1, 0)}"
+            )
+            return
+        self.keeper.note(run_id=self.recorder.run_id if self.recorder is not None else None)
+        if self.keeper.on_evaluation(step, steps_made, value):
+            self._log_tags({contract.TAG_CHECKPOINTS: self.keeper.checkpoints.describe()})
+
+    def close(
+        self, status: str | None, error: BaseException | None, stopped_by: GuardVerdict | None, timeout_s: float
+    ) -> None:
+        """End the run. status, error: as in `TuningLogger.close`. stopped_by: the verdict that asked the training to stop."""
+        self._warn_about_losses()
+        if self.recorder is not None:
+            self._end(self.recorder, status, error, stopped_by, timeout_s)
+        self.ranks.close()
+
+    def _warn_about_losses(self) -> None:
+        """Warn about values that could not be logged, unless earlier warnings have covered them all."""
+        if missing := self.capture.missing():
+            self.warn("missing", missing)
+        lost = self.refusals.sum_up(self.capture.failures)
+        if self.recorder is not None:
+            self.recorder.count_lost(lost + self.capture.losses_without_step)
+
+    def _end(
+        self,
+        recorder: Recorder,
+        status: str | None,
+        error: BaseException | None,
+        stopped_by: GuardVerdict | None,
+        timeout_s: float,
+    ) -> None:
+        capture, keeper = self.capture, self.keeper
+        recorder.drain(MAX_DRAIN_S)  # the last values determine the status
+        if self.autopsy is not None:
+            self.autopsy.stop()
+        steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
+        trained_to = self.outcome.final_status(steps, self._max_train_steps)
+        failed = exit_status_of(error)
+        exit_status = failed or exit_status_without_exception(trained_to, capture.missing())
+        stopped = {}
+        if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
+            stopped = stopped_tags(stopped_by, last_step)
+        status = status or stopped.get(contract.TAG_STATUS) or exit_status.status
+        if error is None and status != "diverged":
+            keeper.on_end(last_step, capture.next_step)
+        keeper.note(run_id=recorder.run_id, status=status)
+        tags = {**self._tags_at_end(), contract.TAG_STATUS: status, **stopped, **self.ranks.tags()}
+        if exit_status.message:
+            tags[contract.TAG_ERROR] = exit_status.message
+        recorder.close(exit_status.mlflow_status, tags, timeout_s)
+        keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
+
+    def _tags_at_end(self) -> dict[str, str]:
+        """Return the observed tags that the user did not log."""
+        observed = {} if self.observations is None else self.observations.tags()
+        observed[contract.TAG_CHECKPOINTS] = self.keeper.checkpoints.describe()
+        tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}
+        if self.capture.skipped:
+            tags[contract.TAG_SKIPPED_STEPS] = str(self.capture.skipped)
+        return tags
+
+    def _flush(self) -> None:
+        self.capture.flush()
+
+    def _on_rows(self, table: Table) -> None:
+        if self.observations is not None:
+            self.observations.on_rows(table)
+        self.outcome.add_rows(table)
+        if self.autopsy is not None and self._autopsy_file is not None:
+            self.autopsy.late_step = self._autopsy_file.add_rows(table)
+
+    def _log_observed_tags(self, tags: Mapping[str, str]) -> None:
+        self._log_tags({tag: value for tag, value in tags.items() if tag not in self._user_tags})
+
+    def _log_tags(self, tags: Mapping[str, str]) -> None:
+        if self.recorder is not None:
+            self.recorder.note(tags=tags)

@@ -1,0 +1,79 @@
+"""Collects the rows that `StepCapture` appends, in stretches of equal layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from advisor import contract
+from advisor_pytorch.steps.clock import TIME_METRICS, EventPair
+from advisor_pytorch.steps.norms import Norms
+from advisor_pytorch.steps.rows import Column, ColumnRole, Layout, Stretch
+
+
+class RowBuffer:
+    """Collects the rows of the training thread in stretches of rows that have the same layout."""
+
+    def __init__(self, *, in_parts: bool) -> None:
+        """in_parts: whether the norms are this rank's parts of the norms; see `merging`."""
+        self._in_parts = in_parts
+        self._layouts: dict[object, Layout] = {}
+        self._key: object = None
+        self._stretch = Stretch(Layout((), ()))
+        self._stretches: list[Stretch] = []
+
+    def append(
+        self,
+        key: tuple[Any, ...],
+        norms: Norms,
+        row: list[float],
+        tensors: list[torch.Tensor],
+        events: EventPair | None,
+    ) -> None:
+        """Add a row: its numbers, its tensors and the events that measure its compute time. key: its layout, see `row_layout`."""
+        if key != self._key or (events is not None) != self._stretch.layout.timed:
+            self._begin_stretch(key, norms, timed=events is not None)
+        stretch = self._stretch
+        stretch.numbers += row
+        stretch.tensors += tensors
+        if events is not None:
+            stretch.events.append(events)
+
+    def take(self) -> list[Stretch]:
+        """Return the collected stretches and empty the buffer."""
+        if self._stretch.numbers:
+            self._stretches.append(self._stretch)
+            self._stretch = Stretch(self._stretch.layout)
+        stretches, self._stretches = self._stretches, []
+        return stretches
+
+    def _begin_stretch(self, key: tuple[Any, ...], norms: Norms, *, timed: bool) -> None:
+        if self._stretch.numbers:
+            self._stretches.append(self._stretch)
+        if (key, timed) not in self._layouts:
+            columns = norms.columns(key[-1])
+            self._layouts[key, timed] = row_layout(key, columns, timed=timed, in_parts=self._in_parts)
+        self._key, self._stretch = key, Stretch(self._layouts[key, timed])
+
+
+def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, timed: bool, in_parts: bool) -> Layout:
+    """Return the columns in the order in which `StepCapture` fills them. norms: (number columns, tensor columns) of the norms.
+
+    key: number of times; names of the rates that are numbers; names of the rates that are tensors; number of losses that are
+    tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the scale is known,
+    whether an overflow may have happened), else None; key of the norms.
+    """
+    times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, _ = key
+    numbers = [Column(ColumnRole.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]
+    numbers += [Column(ColumnRole.LOSS)] * plain_losses
+    tensors = [Column(ColumnRole.LOSS)] * losses + [Column(ColumnRole.VALUE, name) for name in tensor_rates]
+    if has_examples:
+        numbers.append(Column(ColumnRole.EXAMPLES))
+    if scaled:
+        has_scale, may_have_overflowed = scaled
+        numbers.append(Column(ColumnRole.SKIPPED))
+        tensors += [Column(ColumnRole.VALUE, contract.LOSS_SCALE)] * has_scale
+        tensors += [Column(ColumnRole.OVERFLOWED)] * may_have_overflowed
+    return Layout((*numbers, *norms[0]), (*tensors, *norms[1]), timed, in_parts)

@@ -1,0 +1,182 @@
+"""A question to the gate with the data needed to answer it, and the answer with the facts of both settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from advisor.history import fairness
+from advisor.history.answer import MAX_NAME, Answer, MoreRuns, Side, cost_in_words, quoted, runs_in_words
+from advisor.history.fairness import Excess, Limit
+from advisor.history.proposals import (
+    Decision,
+    Proposal,
+    changes,
+    choose,
+    default_incumbent,
+    key_with,
+    noise_floor,
+    proposals,
+    recorded_tags,
+)
+from advisor.history.selection import filters, find_trials
+from advisor.model.errors import AdvisorError
+from advisor.model.study import Study
+from advisor.model.words import listed, shorten
+from advisor.stats.sequential import Floor
+
+MAX_SEEDS = 40
+"""Maximum number of runs of a setting for one decision. Our choice."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to the gate; empty fields mean the defaults."""
+
+    candidate: str
+    against: str | None = None
+    worthwhile: str | None = None
+    """Smallest worthwhile gain, in units of the objective or in percent of the incumbent's value."""
+    at_most: Sequence[str] = ()
+    at_least: Sequence[str] = ()
+    allow: Collection[str] = ()
+    """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
+    alone: bool = False
+    """True if this is the only question tested, so that significance levels need no correction for multiple tests."""
+    max_seeds: int = MAX_SEEDS
+
+
+@dataclass
+class Case:
+    """A question, and the data needed to answer it."""
+
+    study: Study
+    question: Question
+    every: list[Proposal]
+    candidate: Proposal
+    incumbent: Proposal
+    incumbent_is: str
+    tags: tuple[str, ...]
+    floor: Floor | None
+    limits: tuple[Limit, ...]
+    budget: tuple[Excess, ...]
+    notes: list[str] = field(default_factory=list)
+
+    def answer(self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object) -> Answer:
+        """Return the answer with the facts of both settings. figures: the results of the test, if one was made."""
+        objective, record = self.study.spec.objective, self.candidate.record
+        data = {
+            "action": self._action(decision, reason, further_runs),
+            "decision": decision,
+            "reason": reason,
+            "run": further_runs,
+            "candidate": _side(self.study, self.candidate),
+            "incumbent": _side(self.study, self.incumbent),
+            "incumbent_is": self.incumbent_is,
+            "metric": objective.metric,
+            "direction": objective.direction,
+            "budget": self.budget,
+            "limits": self.limits,
+            "looks": 1 + (record.looks if record is not None else 0),
+            "kept_at": self.candidate.kept_at,
+            "kept_against": record.kept_against if record is not None else "",
+            "tags": self.tags,
+            "changed": changes(self.candidate, self.incumbent),
+            "notes": tuple(self.notes),
+            **figures,
+        }
+        return Answer.model_validate(data)
+
+    def _action(self, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
+        own, other = quoted(self.candidate.name), quoted(self.incumbent.name)
+        if decision == "keep":
+            return f"Keep {own} in place of {other}. {reason}"
+        if decision == "discard":
+            return f"Discard {own}. {reason}"
+        if not further_runs:
+            return f"Not decided. {reason}"
+        runs = listed(runs_in_words(m) for m in further_runs)
+        return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
+
+    def runs_to_add(self, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
+        """Return the next runs, with free seeds and their cost. runs: numbers of runs of the candidate and of the incumbent."""
+        additions = []
+        seeds_logged = any(t.seed is not None for t in self.study.trials)
+        for n, side in zip(runs, (self.candidate, self.incumbent), strict=True):
+            if not n:
+                continue
+            used = {t.seed for t in side.trials}
+            free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
+            measured_runs = side.results or self.incumbent.results
+            steps, seconds = (fairness.amount(self.study, measured_runs, kind) for kind in ("steps", "seconds"))
+            additions.append(
+                MoreRuns(
+                    setting=shorten(side.name, MAX_NAME),
+                    run=side.trials[0].id,
+                    runs=n,
+                    seeds=tuple(free),
+                    steps=n * steps if math.isfinite(steps) else None,
+                    hours=n * seconds / 3600 if math.isfinite(seconds) else None,
+                )
+            )
+        return tuple(additions)
+
+
+def build_case(study: Study, question: Question, experiment: str) -> Case:
+    """Find the settings of a question in the study. Raises AdvisorError if the question is ambiguous or invalid."""
+    named_tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+    tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
+    key = key_with(tags)
+    every = proposals(study, key)
+    candidate = choose(every, find_trials(study, question.candidate, experiment, key))
+    if question.against is not None:
+        incumbent, incumbent_is = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
+    else:
+        incumbent, incumbent_is = default_incumbent(every, candidate)
+    if incumbent is candidate:
+        raise AdvisorError(
+            f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log what differs "
+            "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
+        )
+    limits = [
+        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=is_maximum)
+        for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
+        for text in texts
+    ]
+    budget: list[Excess] = []
+    if candidate.results and incumbent.results:
+        budget = fairness.excesses(study, candidate.results, incumbent.results)
+    return Case(
+        study,
+        question,
+        every,
+        candidate,
+        incumbent,
+        incumbent_is,
+        tuple(sorted(tags)),
+        noise_floor(every),
+        tuple(limits),
+        tuple(b for b in budget if b.kind not in question.allow),
+        _notes(candidate, incumbent),
+    )
+
+
+def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
+    notes = []
+    for side in (candidate, incumbent):
+        if any(t.facts.get("git_dirty") == "true" for t in side.trials):
+            notes.append(f"{quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
+    return notes
+
+
+def _side(study: Study, proposal: Proposal) -> Side:
+    return Side(
+        name=shorten(proposal.name, MAX_NAME),
+        run=proposal.trials[0].id,
+        commit=shorten(proposal.trials[0].commit),
+        runs=len(proposal.costs),
+        failed=len(proposal.failed),
+        running=proposal.running,
+        value=study.objective_value(proposal.mean) if len(proposal.costs) else None,
+    )

@@ -1,0 +1,240 @@
+"""Evidence that runs of one experiment form separate populations. Trials of one search would rarely show it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from advisor import contract
+from advisor.model.space import words_of
+from advisor.model.words import clean, listed, shorten
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.study import declared, inference
+
+PARENT = "mlflow.parentRunId"
+_LEVEL = 0.01
+"""Maximum probability with which runs of one search would look like separate populations by chance, for each test."""
+_MIN_DIGITS = 6
+"""Minimum significant digits of a number that a sampler drew; people type fewer."""
+_TASKS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
+_TASK_TAGS = frozenset("dataset datasets corpus task benchmark".split())
+"""Nouns of tags; a tag `environment` often names where a run was started."""
+_MODELS = frozenset("model arch architecture backbone network net encoder".split())
+_NAMED = frozenset("name id type".split())
+
+Groups = dict[str, list[int]]
+"""Title of each group, such as "dataset = cifar10", and the indices of its runs."""
+
+
+def split(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Return the groups of the chosen runs by the first evidence that separates them; None if nothing does."""
+    if len(chosen) < 2:
+        return None
+    for test in _SPLITS:
+        groups = test(experiment, chosen)
+        if groups is not None and len(groups) > 1:
+            return groups
+    return None
+
+
+def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs on different datasets or tasks, because their objectives cannot be compared."""
+    for name in _markers(experiment, chosen, _TASKS):
+        return _by_value(experiment, chosen, name)
+    return None
+
+
+def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
+    ranges."""
+    for name in _markers(experiment, chosen, _MODELS):
+        groups = _by_value(experiment, chosen, name)
+        sizes = [len(g) for g in groups.values()]
+        if (
+            2 * len(sizes) <= sum(sizes)
+            and not _is_grid(experiment, groups, name)
+            and _are_separate(experiment, groups)
+        ):
+            return groups
+    return None
+
+
+def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate a tuner's trials from other runs. An interrupted trial lacks the tuner's tags, which are written at its end."""
+    runs = experiment.runs
+    tagged = [i for i in chosen if declared.has_tags(runs[i])]
+    if not tagged:
+        return None
+    return _two_groups(
+        chosen,
+        "a tuner's trials",
+        "without the tuner",
+        lambda i: declared.has_tags(runs[i]) or runs[i].status != "FINISHED",
+    )
+
+
+def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs of a sweep, which have a parent run, from runs without one."""
+    return _two_groups(chosen, "runs of a sweep", "without a parent run", lambda i: PARENT in experiment.runs[i].tags)
+
+
+def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs with numbers that a sampler drew from runs with typed numbers, if one kind follows the other."""
+    groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
+    if groups is None or min(map(len, groups.values())) < 2:
+        return None
+    return groups if _are_disjoint(_starts(experiment, groups), tests=1) else None
+
+
+def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
+    """Separate runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
+
+    A failed run may have logged only some of its parameters, so it is assigned to the kind of runs that it resembles most.
+    """
+    raw = [experiment.runs[i].params for i in chosen]
+    if inference.log_same_names(raw):
+        return None
+    parsed = inference.parse_params(raw)
+    names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
+    finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
+    parts = _parts(finished)
+    if len(parts) < 2 or _one_parameter_explains(
+        [p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]
+    ):
+        return None
+    groups: Groups = {}
+    for i in chosen:
+        part = max(parts, key=lambda p: max(_likeness(names[i], n) for n in p))
+        own = frozenset.intersection(*part) - frozenset().union(*(n for p in parts if p is not part for n in p))
+        title = f"with {listed(map(clean, sorted(own)))}" if own else "with fewer parameters"
+        groups.setdefault(title, []).append(i)
+    return groups
+
+
+def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
+    """Group the sets of names: two sets that share at least half of their names are in one group."""
+    parts: list[set[frozenset[str]]] = []
+    for names in sorted(sets, key=sorted):
+        near = [part for part in parts if any(_likeness(names, n) >= 0.5 for n in part)]
+        parts = [part for part in parts if part not in near] + [{names}.union(*near)]
+    return parts
+
+
+def _likeness(names: frozenset[str], others: frozenset[str]) -> float:
+    """Return the share of common names."""
+    return len(names & others) / max(len(names | others), 1)
+
+
+_SPLITS: tuple[Callable[[Experiment, Sequence[int]], Groups | None], ...] = (
+    _by_task,
+    _by_sampler,
+    _by_parent,
+    _by_names,
+    _by_model,
+    _by_digits,
+)
+
+
+def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
+    """Return the parameters, or the user's tags, whose names end with one of the nouns and that have several words as values."""
+    found = []
+    runs = [experiment.runs[i] for i in chosen]
+    params = {n for run in runs for n in run.params}
+    tags = {n for run in runs for n in run.tags if not n.startswith((contract.TAG_PREFIX, "mlflow."))} - params
+    for name in [*sorted(params), *sorted(tags)]:
+        words = [w for w in words_of(name) if w not in _NAMED] or words_of(name)
+        known = nouns & _TASK_TAGS if name in tags else nouns
+        marks = words[-1:] and (words[-1] in known or (nouns is _TASKS and name in params and words == ["data"]))
+        values = {_text(run, name) for run in runs} if marks else set()
+        if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
+            found.append(name)
+    return found
+
+
+def _text(run: Run, name: str) -> str | None:
+    """Return the value of a parameter or tag, without the folders of a path."""
+    value = run.params.get(name, run.tags.get(name))
+    return None if value is None else os.path.basename(value.strip().rstrip("/")) or value
+
+
+def _by_value(experiment: Experiment, chosen: Sequence[int], name: str) -> Groups:
+    groups: Groups = {}
+    for i in chosen:
+        value = _text(experiment.runs[i], name)
+        groups.setdefault(
+            f"{clean(name)} = {shorten(value)}" if value is not None else f"without {clean(name)}", []
+        ).append(i)
+    return groups
+
+
+def _two_groups(chosen: Sequence[int], yes: str, no: str, test: Callable[[int], bool]) -> Groups | None:
+    groups: Groups = {}
+    for i in chosen:
+        groups.setdefault(yes if test(i) else no, []).append(i)
+    return groups if len(groups) > 1 else None
+
+
+def _is_drawn(run: Run) -> bool:
+    return any(_digits(text) >= _MIN_DIGITS for text in run.params.values())
+
+
+def _digits(text: str) -> int:
+    """Return the number of significant digits of a number with a fraction; 0 for other text."""
+    number = re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:[eE][-+]?\d+)?", text.strip())
+    return len((number[1] + number[2]).strip("0")) if number else 0
+
+
+def _one_parameter_explains(parsed: Sequence[Mapping[str, object]]) -> bool:
+    """Return True if one parameter, which all trials have, determines which other parameters a trial has."""
+    shared = set.intersection(*(set(p) for p in parsed))
+    for name in shared:
+        values: dict[object, set[frozenset[str]]] = {}
+        for params in parsed:
+            values.setdefault(params[name], set()).add(frozenset(params))
+        if 2 * len(values) <= len(parsed) and all(len(names) == 1 for names in values.values()):
+            return True
+    return False
+
+
+def _is_grid(experiment: Experiment, groups: Groups, name: str) -> bool:
+    """Return True if at least half of the settings in the smaller groups were also tried in the largest group, as in a grid."""
+
+    def settings(members: Iterable[int]) -> set[frozenset[tuple[str, object]]]:
+        parsed = inference.parse_params([experiment.runs[i].params for i in members])
+        return {frozenset((k, v) for k, v in p.items() if k != name) for p in parsed}
+
+    largest, *rest = sorted(groups.values(), key=len, reverse=True)
+    smaller, known = settings(i for members in rest for i in members), settings(largest)
+    return 2 * len(smaller & known) >= len(smaller)
+
+
+def _are_separate(experiment: Experiment, groups: Groups) -> bool:
+    """Return True if the groups lie apart in time or in the range of a hyperparameter, more clearly than by chance."""
+    columns = [_starts(experiment, groups)]
+    parsed = {i: p for i, p in _parsed(experiment, groups).items() if p}
+    for name in sorted({n for p in parsed.values() for n in p}):
+        values = [[float(v) for i in g if isinstance(v := parsed.get(i, {}).get(name), float)] for g in groups.values()]
+        if all(values):
+            columns.append(values)
+    return any(_are_disjoint(column, tests=len(columns)) for column in columns)
+
+
+def _parsed(experiment: Experiment, groups: Groups) -> dict[int, Mapping[str, object]]:
+    members = [i for g in groups.values() for i in g]
+    return dict(zip(members, inference.parse_params([experiment.runs[i].params for i in members]), strict=True))
+
+
+def _starts(experiment: Experiment, groups: Groups) -> list[list[float]]:
+    return [[s for i in g if (s := experiment.runs[i].started) is not None] for g in groups.values()]
+
+
+def _are_disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
+    """Return True if the groups' ranges do not overlap, which has a probability of at most `_LEVEL` in random groups."""
+    filled = sorted((g for g in groups if g), key=min)
+    if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
+        return False
+    orders = math.lgamma(sum(map(len, filled)) + 1) - sum(math.lgamma(len(g) + 1) for g in filled)
+    return math.lgamma(len(filled) + 1) - orders <= math.log(_LEVEL / tests)

@@ -1,0 +1,107 @@
+"""The rule `schedule-ignored`; its documentation is the docstring of the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from advisor.computed.steps import schedules
+from advisor.engine.rule import Relation, Rule, Share
+from advisor.model import placeholders
+from advisor.model.change import SetSchedule
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Code, joined, listed, say
+from advisor.model.study import Study
+
+_DECAYS = ("cosine", "linear", "polynomial", "exponential")
+"""Kinds of schedules that lower the learning rate from the first steps after the warmup on."""
+
+
+class ScheduleIgnored(Rule):
+    """Trials keep the learning rate constant although the study file asks for a decay, or decay it although it asks for none.
+
+    ## What it looks at
+    The schedule in the study file, and the logged learning rates of all trials that trained to their planned end. The rate is
+    constant if it stays within 1 % of its peak after reaching it. Without logged rates, the schedule that the training noted
+    counts. Schedules in stages, on plateaus and with a final phase are not compared, because they can be constant for long.
+
+    ## Why it matters
+    The command did not pass the schedule, and the training used its default. The best learning rate differs with the schedule:
+    without a decay, it is lower. So the study tunes a rate for a training that was not wanted.
+
+    ## What to do
+    Pass the schedule to the training in the command of `advisor run`, or let the training read ADVISOR_SCHEDULE. The next study
+    sets it, together with its other changes.
+
+    ## How sure
+    The logged rates are facts. Confidence is 0.99 times the share of these trials that do not follow the study file, or 0.95 times
+    this share without logged rates. The rule is quiet if that is at most half of them.
+    """
+
+    playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
+    goal: ClassVar[Goal] = "pipeline"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("schedule-constant", "step-position"),
+            shares="study",
+            because="The study file asks for another schedule than the one that the trials had.",
+        ),
+    )
+
+    ignored: Share = 0.5
+    """Maximum share of trials with another schedule than the study file's for which the rule is quiet. Our choice."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield at most one finding about the study."""
+        asked = schedules.kind_of(str((study.spec.schedule or {}).get("kind", "other")))
+        if asked != "constant" and asked not in _DECAYS:
+            raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
+        complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]
+        read = [s for t in complete if (s := schedules.read(study, t)).constant is not None]
+        if not read:
+            raise MissingData(
+                "no trial that trained to its end logged its learning rate; log it at every step, as train/learning_rate (the "
+                "advisor's training hook does)",
+                needs="learning_rate",
+            )
+        ignoring = [s for s in read if s.constant is (asked != "constant")]
+        if len(ignoring) > self.ignored * len(read):
+            yield self._finding(study, ignoring, len(read))
+
+    def _finding(self, study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> Finding:
+        asked = dict(study.spec.schedule or {})
+        named = [
+            Code(f"{{{n}}}") for n in placeholders.values(study.spec) if n.partition(".")[0] == placeholders.SCHEDULE
+        ]
+        logged = any(len(s.rates) for s in ignoring)
+        return self.finding(
+            say(
+                "The study file asks for the learning-rate schedule {schedule}, but {n} of {judged} trials {kept} the rate.",
+                schedule=joined([str(v) if n == "kind" else f"{n} {v}" for n, v in asked.items()]),
+                n=len(ignoring),
+                judged=judged,
+                kept="do not decay" if ignoring[0].constant else "decay",
+            ),
+            action=say("Pass the study's schedule to the training in the command: {named}.", named=listed(named)),
+            severity="critical",
+            confidence=(0.99 if logged else 0.95) * len(ignoring) / judged,
+            subject=study.signals.get("learning_rate"),
+            trials=[s.trial for s in ignoring],
+            evidence=_evidence(study, ignoring, judged),
+            changes=(SetSchedule(schedule=asked, why="The study file asked for it, and the trials did not have it."),),
+        )
+
+
+def _evidence(study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> tuple[Evidence, ...]:
+    figures = FigureEvidence(
+        rows=(
+            ("trials judged", judged),
+            ("noted schedules", joined(sorted({s.noted or "none" for s in ignoring}))),
+        )
+    )
+    metric = study.signals.get("learning_rate")
+    if metric is None:
+        return (figures,)
+    caption = "The learning rate never falls." if ignoring[0].constant else "The learning rate falls."
+    return (CurveEvidence(metrics=(metric,), caption=caption, trials=tuple(s.trial.id for s in ignoring[:5])), figures)
