@@ -63,7 +63,9 @@ class ChosenUnlikely(Rule):
     Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe this fall and its harm; Pang et al. 2024
     (arXiv:2404.19733) find that the loss of the preferred answers prevents it. A small fall is usual and harmless. The limit of one
     and a half is our choice. The p-value comes from a t-test over means of five blocks, against one and a half times the first
-    value, which counts as exact: evaluations see the same answers each time. MEASURED
+    value, which counts as exact: evaluations see the same answers each time. On tiny models that TRL's DPOTrainer
+    trained, the rule fired in 6 of 6 studies of far too high rates (seeds 22 to 27, on which it was not developed) and in
+    none of 2 of usual rates. At lower rates, whose best trial recovered in part, it fired in 1 of 2. These are few studies.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
