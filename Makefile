@@ -17,7 +17,7 @@ help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
 	@echo "make test       run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-slow  the same with slow tests, and every promise tested on all simulated studies"
-	@echo "make fuzz       hostile and broken data: 100,000 cases, new ones each time, and ten minutes guided by coverage"
+	@echo "make fuzz       hostile and broken data: 100,000 cases, new ones each time"
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
 	@echo "make audit      known vulnerabilities of installed packages, if osv.dev is reachable"
 	@echo "make wheel      build the wheel and try it in an empty environment"
@@ -72,8 +72,6 @@ test-slow: $(VENV)/.dev browser postgres mariadb
 fuzz: export OMP_NUM_THREADS := 1
 fuzz: $(VENV)/.dev
 	ADVISOR_FUZZ=15 $(BIN)/python -m pytest -n 2 tests/fuzz
-	$(BIN)/python -m pip install --quiet atheris
-	$(BIN)/python tests/fuzz/coverage_guided.py -max_total_time=600
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

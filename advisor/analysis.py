@@ -10,7 +10,7 @@ from advisor.engine.registry import Settings, load_rules
 from advisor.engine.rule import Rule
 from advisor.engine.settings import find_settings
 from advisor.history.advice import advice_records
-from advisor.history.pool import pool
+from advisor.history.pool import add_earlier_trials
 from advisor.history.predict import with_predictions
 from advisor.history.rounds import history
 from advisor.model.change import Advise
@@ -110,7 +110,7 @@ def analyze_study(
     rules = tuple(rules)
     done = iter(range(1, len(rules) + 1))
 
-    pooled = pool(study, () if only_this_round else earlier)
+    pooled = add_earlier_trials(study, () if only_this_round else earlier)
     verdicts = judge(
         pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
     )

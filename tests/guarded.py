@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 from advisor import contract
 from advisor.execution.guarding import GuardedStudy
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 WHOLE, EVALUATIONS = 5, 12
 """Number of trials that run to their end, and of evaluations of a training."""
@@ -59,7 +59,7 @@ class Notices:
 
 
 def guarded_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, *, stop_doomed=True, **more):
-    guard = GuardedStudy("e", locate(uri), spec, interval_s=0.1)
+    guard = GuardedStudy("e", parse_tracking_uri(uri), spec, interval_s=0.1)
     return make_plan(project, spec, uri, engine, guard=guard, stop_doomed=stop_doomed, **more)
 
 

@@ -12,7 +12,7 @@ from advisor.execution import LaunchPlan, Ledger, jobs, launch
 from advisor.execution.engines.local import Local
 from advisor.execution.queue import AdaptiveQueue, ListedQueue
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 SPEC = StudySpec(
     study="l'été",
@@ -56,7 +56,7 @@ def wait_until(condition, seconds=120.0):
 
 
 def make_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more):
-    location = locate(uri)
+    location = parse_tracking_uri(uri)
     adaptive = spec.sampler.kind == "adaptive"
     queue = AdaptiveQueue(spec, spec.trials, 0, []) if adaptive else ListedQueue(jobs(spec))
     return LaunchPlan(

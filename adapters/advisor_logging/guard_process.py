@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.contract.guard_file import GuardVerdict, read_verdict
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
 FILE_NAME = "guard.json"
@@ -74,7 +74,7 @@ class Guard:
         except OSError as error:
             self._ended = True
             self._warn(
-                "guard ended", f"the guard could not be started ({one_line(error)}); training goes on without it"
+                "guard ended", f"the guard could not be started ({one_line_error(error)}); training goes on without it"
             )
 
 

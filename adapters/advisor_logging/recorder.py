@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
-from advisor.contract.redact import learn_address, learn_arguments, one_line, redact, redact_value
+from advisor.contract.redact import learn_address, learn_arguments, one_line_error, redact, redact_value
 from advisor_logging.backlog import Backlog
 from advisor_logging.disk_quota import DEFAULT_QUOTA_MB, QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.guard_process import Guard
@@ -186,7 +186,7 @@ class Recorder:
         """Write the backlog to disk. Points that are not written by the deadline are lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
-                lost, why = self._backlog.give_up(), one_line(self._backlog.problem or "")
+                lost, why = self._backlog.give_up(), one_line_error(self._backlog.problem or "")
                 self._lost_points += lost
                 self.warn("disk", f"the last {lost:,} points are lost: {self.folder} accepts no more ({why})")
                 return
@@ -242,7 +242,7 @@ class Recorder:
             except Exception as error:  # a full disk or a broken device must not stop the training
                 lost = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
                 self._lost_points += lost * self._points_a_row
-                self.warn("lost", f"points are being lost ({one_line(error)}); training goes on")
+                self.warn("lost", f"points are being lost ({one_line_error(error)}); training goes on")
             if item is None:
                 self._spool_sample(last=True)
                 return
@@ -277,7 +277,7 @@ class Recorder:
 
     def _append_frame(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
         if not self._backlog.append(frame, points, critical=critical):
-            why = one_line(self._backlog.problem or "")
+            why = one_line_error(self._backlog.problem or "")
             self.warn(
                 "spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training goes on"
             )
@@ -295,7 +295,7 @@ class Recorder:
                 self._spool_table(Table([self._last_step], [now_ms], columns), windowed=False)
         except Exception as error:
             self.sampler = None
-            self.warn("sampler", f"device metrics stop ({one_line(error)}); training goes on")
+            self.warn("sampler", f"device metrics stop ({one_line_error(error)}); training goes on")
 
     def _limit_to_quota(self, table: Table, windowed: bool) -> Table:
         every = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
@@ -346,7 +346,7 @@ class Recorder:
         try:
             self._shipper = acquire_shipper(self._uri, self.folder)
         except OSError as error:
-            self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line(error)})")
+            self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line_error(error)})")
             return False
         if before is not None:
             before.stop()

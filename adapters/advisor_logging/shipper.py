@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor import contract
-from advisor.contract.redact import error_reason, one_line
+from advisor.contract.redact import error_reason, one_line_error
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_time
 from advisor_logging.reproduction import gather_reproduction
@@ -160,7 +160,9 @@ class Shipper:
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         error_reason = next(iter(store.reasons.values()), "")
         self._add_note(
-            one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600)
+            one_line_error(
+                f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600
+            )
         )
 
     def _store_new_autopsy(self, store: Store) -> None:
@@ -179,7 +181,7 @@ class Shipper:
         except Exception as error:
             if is_temporary(error):  # a full disk: the caller retries later
                 raise
-            self._add_note(f"the curves at full resolution could not be written ({one_line(error)})")
+            self._add_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
         if written is None:
             return
@@ -203,7 +205,7 @@ class Shipper:
                     contract.TAG_SIDECAR
                 )  # raises if the tracking server itself fails; the caller then retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
-                    self._add_note(f"{what} could not be stored ({one_line(error)})")
+                    self._add_note(f"{what} could not be stored ({one_line_error(error)})")
                     return
                 time.sleep(pause)
 
@@ -236,7 +238,7 @@ class Shipper:
                 self._log_text(store, facts["git_diff"], "git.diff")
         except Exception as error:  # the artifact store may be unreachable for good; the curves matter more
             self._no_artifacts = True
-            self._add_note(f"the git diff and the requirements could not be stored ({one_line(error)})")
+            self._add_note(f"the git diff and the requirements could not be stored ({one_line_error(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
         """Store a text as an artifact, by way of a temporary file in the spool."""
@@ -292,7 +294,7 @@ class Shipper:
 
     def _archive_segments(self, done: Acknowledgement) -> None:
         if problem := sidecar.archive_segments(self._folder, done.position.segment):
-            self._add_note(f"the curves at full resolution are not whole ({one_line(problem)})")
+            self._add_note(f"the curves at full resolution are not whole ({one_line_error(problem)})")
 
     def _last_written_ms(self) -> int:
         written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
@@ -385,6 +387,6 @@ def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:
-        write_json(folder / "status.json", {**read_json(folder / "status.json"), "error": one_line(error)})
+        write_json(folder / "status.json", {**read_json(folder / "status.json"), "error": one_line_error(error)})
         raise
     held.release()

@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 
 import advisor
 import advisor_logging
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
@@ -127,7 +127,7 @@ class HelperProcess:
         self._stderr.seek(0)
         lines = [line for line in self._stderr.read().decode(errors="replace").splitlines() if line.strip()]
         cause = f"exit status {status}" if status >= 0 else signal.strsignal(-status) or f"signal {-status}"
-        return f"{cause}: {one_line(lines[-1])}" if lines else cause
+        return f"{cause}: {one_line_error(lines[-1])}" if lines else cause
 
     def _send_line(self, line: object) -> None:
         print(json.dumps(line), file=self._process.stdin, flush=True)

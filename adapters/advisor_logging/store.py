@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advisor import contract
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.limits import MAX_NAME_CHARS, MAX_VALUE_CHARS, clean_name, clean_text
 from advisor_logging.spool import user_id
 from advisor_logging.windows import Point
@@ -207,7 +207,7 @@ class Store:
                 self._write_batch(kind, names[half:], entities[half:])
             elif not self._retry_value(kind, names[0], entities, error):
                 self.refused[names[0]] += 1
-                self.reasons.setdefault(names[0], one_line(error))
+                self.reasons.setdefault(names[0], one_line_error(error))
 
     def _send_batch(self, kind: str, entities: Sequence[Any]) -> None:
         batch: dict[str, Any] = {kind: entities}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 
 _OUT_OF_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
@@ -26,7 +26,7 @@ def exit_status_of(error: BaseException | None) -> ExitStatus | None:
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
         return ExitStatus("stopped", "KILLED")
-    message = one_line(error, limit=1000)
+    message = one_line_error(error, limit=1000)
     if is_out_of_memory(error):
         message = f"out of memory: {message}"
     return ExitStatus("infeasible", "FAILED", message)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from advisor.contract import TAG_CHECKPOINTS
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.outcome import Direction
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.steps.device import Value
@@ -125,7 +125,7 @@ def guard_training(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("advisor: %s could not be logged (%s); training goes on", what, one_line(error))
+        logger.warning("advisor: %s could not be logged (%s); training goes on", what, one_line_error(error))
 
 
 class ObjectiveValues:

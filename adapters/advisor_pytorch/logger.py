@@ -15,7 +15,7 @@ import torch
 
 from advisor import contract
 from advisor.contract.guard_file import GuardVerdict
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.run_description import RunSettings
@@ -364,7 +364,7 @@ class TuningLogger:
             _open_loggers.discard(self)
             self._run.close(status, error, stopped_by, self._close_timeout_s)
         except Exception as problem:
-            self._run.warn("close", f"the run could not be ended properly ({one_line(problem)})")
+            self._run.warn("close", f"the run could not be ended properly ({one_line_error(problem)})")
 
     def __enter__(self) -> Self:
         """Raises RuntimeError if the run is closed. Blocks can be nested: the outermost one closes the run."""

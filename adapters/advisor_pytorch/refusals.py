@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 
 _IRREGULAR_PLURALS = {"loss": "losses"}
 _KIND_WITHOUT_POINTS = "tag"
@@ -24,12 +24,12 @@ class Refusals:
         """Count a value that could not be logged, and warn about the first one of its kind."""
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
-        self._warn(kind, f"{article} {kind} could not be logged ({one_line(error)}); training goes on")
+        self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training goes on")
 
     def add_metric(self, name: str, error: Exception) -> None:
         """Count a value of an evaluation that could not be logged, and warn about the first one of each metric."""
         self._counts["metric value"] += 1
-        self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
+        self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training goes on")
 
     def sum_up(self, failed_steps: int) -> int:
         """If a kind occurred more than once, warn about all counted values. Return the number of lost points."""

@@ -14,7 +14,7 @@ from advisor.engine.autopsy.summary import RunFacts, as_json, summary
 from advisor.model.autopsy import read_record
 from advisor.model.words import clean
 from advisor.tracking.autopsy import read_autopsy
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 
 @click.command()
@@ -35,7 +35,7 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
 
     Exit status 2: there is no such run, or it has no autopsy.
     """
-    file = read_autopsy(run, locate(tracking_uri))
+    file = read_autopsy(run, parse_tracking_uri(tracking_uri))
     record = read_record(file.text)
     tags = file.tags
     facts = RunFacts(

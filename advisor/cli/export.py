@@ -17,7 +17,7 @@ from advisor.model.spec_yaml import load
 from advisor.planning.sampling.halton import sample
 from advisor.system.atomic import write_files
 from advisor.tracking import read_study
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 
 @click.command()
@@ -92,7 +92,7 @@ def export(
 def _declare(spec: StudySpec, tracking_uri: str | None) -> None:
     """Store the study file in the MLflow experiment with the study's name, into which Optuna's MLflowCallback logs."""
     try:
-        Ledger(locate(tracking_uri), spec.study, spec)
+        Ledger(parse_tracking_uri(tracking_uri), spec.study, spec)
     except AdvisorError as error:
         click.echo(f"advisor: its trials will not count as round {spec.round}: {error}", err=True)
     else:

@@ -17,9 +17,9 @@ from advisor.cli.comment import markdown_option, write_markdown
 from advisor.cli.compare import Experiments
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
-from advisor.history.answer import Answer, Side, percent
+from advisor.history.answer import Answer, Side, percent_text
 from advisor.history.case import MAX_SEEDS, Question
-from advisor.history.gate import ask, record_of
+from advisor.history.gate import answer_for_study, record_of
 from advisor.history.proposals import Decision, tag_value
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -116,7 +116,7 @@ def answer_question(experiments: Experiments, question: Question, experiment: st
     """Return the gate's answer to a question. record: note it in the store. Raises AdvisorError if the question is unclear."""
     place, candidate = _locate_candidate(question.candidate, experiment, experiments)
     study = experiments.read(place)
-    answer = ask(study, replace(question, candidate=candidate), place)
+    answer = answer_for_study(study, replace(question, candidate=candidate), place)
     # An answer that ignores other proposals must not count for their answers.
     return _record_answer(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
@@ -167,9 +167,7 @@ def _figure_lines(answer: Answer) -> list[str]:
         low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
         gain = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
         noise = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
-        worthwhile = (
-            f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent(answer.chance or 0)} probability"
-        )
+        worthwhile = f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent_text(answer.chance or 0)} probability"
         evidence = f"to keep {_evidence_text(answer.evidence_to_keep)}, to discard {_evidence_text(answer.evidence_to_discard)}"
         place = f"setting {answer.question} of the loop, {answer.kept_before} kept before"
         lines += [

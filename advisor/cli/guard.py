@@ -19,7 +19,7 @@ from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, Watche
 from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import load
 from advisor.model.words import clean, columns, count
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 _PARENT_POLL_S = 1.0
 """Seconds between two checks whether the parent process still runs."""
@@ -64,7 +64,7 @@ def guard(
         raise AdvisorError("--watch FILE and --run RUN_ID belong together: --watch verdict.json --run RUN_ID")
     if file is not None and as_json:
         raise AdvisorError("--json prints the verdicts once, and --watch updates a file; leave out either option")
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     spec = None if study_file is None else load(study_file)
     guarded = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
     if file is not None and run_id is not None:

@@ -12,9 +12,9 @@ from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.history.answer import quoted
+from advisor.history.answer import quote_name
 from advisor.history.lineages import Lineages, read_lineages
-from advisor.history.memory import NearbySettings, TriedSetting, remember
+from advisor.history.memory import NearbySettings, TriedSetting, find_nearby_settings
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.words import clean, count, number, setting
@@ -89,7 +89,7 @@ def _action(result: Lineages) -> str:
     if not result.lineages:
         return "No study of this store continues another one. Run a study of next/ and analyze it."
     last = result.lineages[-1]
-    return last.stop or f"Go on from {quoted(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
+    return last.stop or f"Go on from {quote_name(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
 
 
 def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
@@ -107,7 +107,7 @@ def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: 
 def find_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
     """Return the settings tried near a setting of an experiment. Raises AdvisorError if one of the two names is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
-    return remember(study, near, experiment)
+    return find_nearby_settings(study, near, experiment)
 
 
 def _tried_line(tried: TriedSetting) -> str:

@@ -101,7 +101,7 @@ def _run_import(
 
 
 def _print_summary(summary: ImportSummary, quiet: bool) -> None:
-    from advisor.model.words import short
+    from advisor.model.words import short_text
 
     if not quiet:
         for warning in summary.warnings:
@@ -112,7 +112,7 @@ def _print_summary(summary: ImportSummary, quiet: bool) -> None:
         trials, points = _count_text(summary.written, "trial"), _count_text(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
         for name in summary.experiments[:10]:
-            click.echo(f"  {short(name)}")
+            click.echo(f"  {short_text(name)}")
         if len(summary.experiments) > 10:
             click.echo(f"  and {len(summary.experiments) - 10} more")
     if summary.unreadable:

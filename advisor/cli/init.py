@@ -279,8 +279,8 @@ def _parse_value(text: str) -> bool | int | float | str:
 def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
     """Return the options of the training's command that this study needs, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
-    names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
-    return " ".join(map(placeholders.option, names))
+    names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
+    return " ".join(map(placeholders.command_option, names))
 
 
 def _write_study_files(

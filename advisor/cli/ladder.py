@@ -9,8 +9,8 @@ import click
 from advisor.cli.brief import brief as brief_json
 from advisor.cli.brief import brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
-from advisor.history.ladder import Estimate, Kept, Ladder, Predicted, read_ladder
-from advisor.history.ladder_runs import Runs
+from advisor.history.ladder import Estimate, Kept, Ladder, SizePrediction, read_ladder
+from advisor.history.ladder_runs import FurtherRuns
 from advisor.model.reading import Reading
 from advisor.model.words import clean, columns, count, listed, number
 from advisor.tracking import read_study
@@ -94,7 +94,7 @@ def _transfer(result: Ladder) -> str:
     return f"It cannot be told whether the best {rate} moves with the size: {why}. Run {listed(map(_runs, result.runs), 6)}."
 
 
-def _runs(runs: Runs) -> str:
+def _runs(runs: FurtherRuns) -> str:
     rates = listed((number(r, 3) for r in runs.rates), 6)
     seeds = count(runs.seeds, "new seed")
     return f"{rates} at {_size(runs.size)} with {seeds}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
@@ -104,14 +104,14 @@ def _prediction(result: Ladder) -> str:
     return f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}."
 
 
-def _predicted(result: Ladder, predicted: Predicted) -> str:
+def _predicted(result: Ladder, predicted: SizePrediction) -> str:
     rate, metric = clean(result.rate), clean(result.metric)
     best = "cannot be told" if predicted.rate is None else _interval(predicted.rate)
     value = "needs a third size" if predicted.value is None else _interval(predicted.value)
     return f"best {rate} {best}, best {metric} {value} (90 % intervals)"
 
 
-def _last(result: Ladder, last: Predicted) -> str:
+def _last(result: Ladder, last: SizePrediction) -> str:
     words: dict[Kept, str] = {"kept": "right", "not kept": "wrong", "cannot be told": "not decided"}
     judged = f"the rate was {words[result.last_rate]}"
     if last.value is not None:

@@ -131,7 +131,7 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
 def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
     """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
     model = [] if recipe == "pretrain" else [_MODEL]
-    lengths = [name for name in placeholders.to_pass(spec) if name != "seed"]
+    lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _option("evaluate_every")]
     logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
     options = [*model, *map(_option, names), *map(_option, lengths), *evaluations, *logging]
@@ -146,6 +146,6 @@ def print_hint_without_gpu() -> None:
 
 def _option(placeholder: str) -> str:
     """Return the option with Transformers' name for a placeholder: `--max-steps {max_train_steps}`."""
-    option = placeholders.option(placeholder)
+    option = placeholders.command_option(placeholder)
     name = _TRAINER_NAMES.get(placeholder)
     return option if name is None else f"--{name.replace('_', '-')} {{{placeholder}}}"

@@ -25,7 +25,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import load
 from advisor.model.words import spelled
 from advisor.system.notifier import Notice
-from advisor.tracking.stores.location import default_for_writing, locate
+from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
 
 
 @click.command()
@@ -103,7 +103,7 @@ def run(
     with notifying(options.notify, spec.study, quiet=options.quiet) as notifier:
         launcher = Launcher(
             words=command,
-            location=locate(uri) if uri else default_for_writing(),
+            location=parse_tracking_uri(uri) if uri else default_for_writing(),
             experiment=options.experiment or spec.study,
             options=options,
             retry=retry or "silent",

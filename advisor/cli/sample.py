@@ -13,7 +13,7 @@ import click
 
 from advisor.model.space import Value
 from advisor.model.spec_yaml import load
-from advisor.model.words import short
+from advisor.model.words import short_text
 from advisor.planning.sampling.halton import sample as draw
 
 
@@ -47,11 +47,11 @@ def _write_trials(trials: Iterable[Mapping[str, Value]], names: Sequence[str], f
         writer.writerow(names)
         writer.writerows([[trial.get(name, "") for name in names] for trial in trials])
     else:
-        _write_table([{n: short(v) for n, v in trial.items()} for trial in trials], names, out)
+        _write_table([{n: short_text(v) for n, v in trial.items()} for trial in trials], names, out)
 
 
 def _write_table(rows: Sequence[Mapping[str, str]], names: Sequence[str], out: TextIO) -> None:
-    widths = {name: max([len(short(name)), *(len(row.get(name, "–")) for row in rows)]) for name in names}
-    out.write("  ".join(short(name).rjust(widths[name]) for name in names) + "\n")
+    widths = {name: max([len(short_text(name)), *(len(row.get(name, "–")) for row in rows)]) for name in names}
+    out.write("  ".join(short_text(name).rjust(widths[name]) for name in names) + "\n")
     for row in rows:
         out.write("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n")

@@ -20,7 +20,7 @@ from advisor.report import Report
 from advisor.report.live import LiveReport, rows
 from advisor.report.text.report_diff import report_diff
 from advisor.report.text.running import alarms, summary_line
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 INTERVAL_S = 10.0
 """Minimum seconds between two analyses. The pause is also at least as long as an analysis, so that the store is idle half of the
@@ -59,7 +59,7 @@ def watch(
     echo = no_progress if options.quiet else click.echo
     guarded = GuardedStudy(
         experiment,
-        locate(options.tracking_uri),
+        parse_tracking_uri(options.tracking_uri),
         None if study_file is None else load(study_file),
         objective=options.objective,
         direction=options.direction,

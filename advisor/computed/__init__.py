@@ -1,4 +1,4 @@
-"""Quantities that several rules compute from a study, grouped by chapter. `@computed` computes each of them once per study."""
+"""Quantities that several rules compute from a study, grouped by chapter. `@computed` computes each quantity once per study."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Cache the results of a function of a study on that study. All further arguments must be hashable values or trials.
+    """Cache the results of a function of a study on that study. All arguments after the study must be hashable values or trials.
 
-    Exceptions are not cached: the function runs, and raises, again at each call.
+    Exceptions are not cached: each call runs the function again, and raises again.
     """
 
     @wraps(function)

@@ -11,7 +11,7 @@ SCHEMA = "1"
 """Version of the names in this module, logged as the tag `TAG_SCHEMA`."""
 
 DENSE_STEPS = 500
-"""Number of optimizer steps at the start of a training that are logged one by one. Later steps are logged in windows."""
+"""Number of optimizer steps at the start of a training that are logged one by one. After them, steps are logged in windows."""
 
 # Metrics of the training loop. After the first DENSE_STEPS steps, a metric NAME is the mean of a window, and NAME.min and NAME.max
 # are its extremes, all logged at the window's last step. (A file store cannot hold both "a" and "a/b", hence the dot.)
@@ -33,6 +33,9 @@ SKIPPED_STEPS = "train/skipped_steps"
 """Number of steps that the gradient scaler skipped just before this one because gradients overflowed; absent without a scaler."""
 LOSS_SCALE = "train/loss_scale"
 """Factor by which the gradient scaler multiplies the loss."""
+ATTENTION_LOGIT = "train/max_attention_logit"
+"""Largest attention logit of a batch over all layers, heads and positions: the largest product of a query and a key, scaled, before
+the softmax. The hook does not log it, because only your model knows its logits."""
 SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
 """Step times of the slowest and the fastest rank in seconds. Step times are equal on all ranks if the ranks wait for each other in
@@ -64,9 +67,9 @@ TAG_OBJECTIVE = "advisor.objective"
 TAG_DIRECTION = "advisor.direction"
 """Direction of the objective: `minimize` or `maximize`."""
 TAG_STATUS = "advisor.status"
-"""Status of the ended trial, one of STATUSES; absent while the trial is running, and also later if it was killed."""
+"""Status of the ended trial, one of STATUSES; absent while the trial is running and after it was killed."""
 TAG_TUNER = "advisor.tuner"
-"""Name of the tuner, such as `optuna`, whose process trained this and other trials: no command starts this trial alone."""
+"""Name of the tuner, such as `optuna`, if its process trained several trials; no command then starts this trial alone."""
 TAG_SEED = "advisor.seed"
 TAG_MAX_TRAIN_STEPS = "advisor.max_train_steps"
 TAG_BATCH_SIZE = "advisor.batch_size"
@@ -76,7 +79,7 @@ TAG_OPTIMIZER = "advisor.optimizer"
 TAG_MODEL = "advisor.model"
 """Class name of the model, without the wrappers for distributed or compiled training."""
 TAG_PRETRAINED = "advisor.pretrained"
-"""`true` if the training starts from the weights of a pretrained model; absent if it does not, or if that is unknown."""
+"""`true` if the training starts from the weights of a pretrained model; absent if it does not, or if the start is unknown."""
 TAG_NORM_LAYERS = "advisor.norm_layers"
 """JSON: {class of normalisation layer: number of layers}."""
 TAG_PARAMETERS = "advisor.model_parameters"
@@ -87,8 +90,9 @@ TAG_CHECKPOINTS = "advisor.checkpoints"
 """JSON: {"policy": "best-3" | "best-3+last" | "last" | "all" | "all+last" | "none",
 "kept": [{"step", "value", "path"}], "chosen": step or null, "resumes": true if the training resumes from the last one}."""
 TAG_SKIPPED_STEPS = "advisor.skipped_steps"
-"""Number of steps that a gradient scaler skipped in the whole training, also after the last completed step. Absent if there are
-none, and if the optimizer is fused."""
+"""Number of steps that a gradient scaler skipped in the whole training, also after the last completed step. Absent if no steps
+were skipped, and if the optimizer is fused.
+"""
 TAG_MICRO_BATCHES = "advisor.micro_batches"
 """Number of micro-batches whose gradients are accumulated for one optimizer step."""
 TAG_SCHEDULE = "advisor.schedule"
@@ -104,7 +108,8 @@ TAG_BATCH_NORM = "advisor.batch_norm"
 the first four are numbers of layers."""
 TAG_REGULARISERS = "advisor.regularisers"
 """JSON: {"dropout" | "stochastic_depth" | "label_smoothing" | "weight_decay": largest strength}, as found in modules and
-optimizers; function calls in the training code are not detected."""
+optimizers; regularisation by function calls in the training code is not detected.
+"""
 TAG_COMPILED = "advisor.compiled"
 """`true` or `false`: whether `torch.compile` was applied to the model or a part of it."""
 TAG_PRECISION = "advisor.precision"
@@ -136,20 +141,23 @@ TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"
 TAG_RANKS = "advisor.ranks"
 """JSON for distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same": value} |
 {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm, checkpoints, logs.
-A rank without a report has the value null; a list too long for a tag is truncated and ends with "..."."""
+The value of a rank without a report is null; a list too long for a tag is truncated and ends with "...".
+"""
 TAG_SIDECAR = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
 
-The artifact has every point from `from_step` to the last step, `to_step`. Earlier points are only in the tracking store, because
-the disk quota was reached or an earlier process of a resumed run logged them."""
+The artifact has every point from `from_step` to the last step, `to_step`. Points before `from_step` are only in the tracking
+store, because the disk quota was reached or an earlier process of a resumed run logged them.
+"""
 AUTOPSY_PATH = "advisor/autopsy.json"
 """Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` reads. With
 `autopsy="batch"`, the batches are in `AUTOPSY_BATCH_PATH`, which `torch.load` reads."""
 AUTOPSY_BATCH_PATH = "advisor/autopsy-batch.pt"
 SIDECAR_PATH = "advisor/curves.parquet"
-"""Artifact with every recorded point of the run, before windowing: a table of metric (text), step (int64), time_ms (int64) and
-value (float64), sorted by metric and step. Metric names end with MIN_SUFFIX or MAX_SUFFIX only if they were logged that way. A
-resumed run keeps this file and adds `advisor/curves-<spool>.parquet` each time that it is resumed."""
+"""Artifact with every recorded point of the run, before windowing: a table with the columns metric (text), step (int64), time_ms
+(int64) and value (float64), sorted by metric and step. Metric names end with MIN_SUFFIX or MAX_SUFFIX only if they were logged
+that way. A resumed run keeps this file and adds `advisor/curves-<spool>.parquet` each time that it is resumed.
+"""
 TAG_PROBE = "advisor.probe"
 """Kind of probe that the run belongs to: "batch-size", "learning-rate", "early-instability", "warmup" or "steps"; else absent."""
 TAG_REPORT = "advisor.report"
@@ -157,7 +165,9 @@ TAG_REPORT = "advisor.report"
 TAG_HEADLINE = "advisor.headline"
 """Tag of the run that holds the reports: the verdict on the study in one sentence."""
 TAG_VERDICT = "advisor.verdict."
-"""Tag prefix on the run that holds the reports; the id of a rule that fired follows. Its value is "critical: ..."."""
+"""Prefix of tags on the run that holds the reports; the rest of the tag's name is the id of a rule that fired. Its value is
+"critical: ...".
+"""
 TAG_RULES = "advisor.rules"
 """Tag of the run that holds the reports: the number of rules with each status, as "3 fired, 20 quiet, 17 not assessed"."""
 TAG_GATE = "advisor.gate"
@@ -171,7 +181,7 @@ TAG_CONFIG = "advisor.config"
 TAG_GIT_COMMIT = "advisor.git_commit"
 TAG_GIT_DIRTY = "advisor.git_dirty"
 TAG_CHANGE = "advisor.change"
-"""Change to the code or the settings that this run tests, in a few words of its author."""
+"""Change to the code or the settings that this run tests, in a few words by the author of the change."""
 TAG_DEVICE = "advisor.device"
 TAG_LIBRARIES = "advisor.libraries"
 """JSON: {distribution: version} of the installed libraries."""
@@ -182,8 +192,9 @@ TAG_TRIAL = "advisor.trial"
 TAG_REPEAT = "advisor.repeat"
 """0 for a trial's first run; 1, 2, ... for its repeats with other seeds."""
 TAG_LAUNCH = "advisor.launch"
-"""JSON: the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"} or
-{"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job has ended."""
+"""JSON about the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"}
+or {"slurm"} of the training job, "until" (latest possible end of the job), and {"state", "best"} once the job has ended.
+"""
 TAG_STUDY_FILE = "advisor.study_file"
 """Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space.
 
@@ -211,8 +222,9 @@ without a value of the objective · running: has not ended."""
 def window_width(step: int) -> int:
     """Return the number of steps per logged window at optimizer step `step` (0-based).
 
-    The width is 1 for the first `DENSE_STEPS` steps. Then it doubles each time the number of steps doubles. A run of n steps has
-    about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
+    The width is 1 for the first `DENSE_STEPS` steps. Beyond them, the width doubles each time the number of steps doubles. A run of
+    n steps has about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a
+    million steps.
     """
     width = 1
     while step >= DENSE_STEPS * width:

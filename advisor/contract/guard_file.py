@@ -20,7 +20,7 @@ class GuardVerdict(TypedDict):
     step: int
     """Last evaluated step; 0 without an evaluation."""
     stop: bool
-    """Whether the evidence suffices to stop the training."""
+    """True if the evidence suffices to stop the training."""
     message: str
     at: float
     """Time of the verdict in seconds since 1970."""
@@ -39,7 +39,7 @@ def write_verdict(path: Path, verdict: GuardVerdict) -> None:
 
 
 def read_verdict(path: Path) -> GuardVerdict | None:
-    """Return the latest verdict, or None if there is none yet or if the file is damaged."""
+    """Return the latest verdict, or None if no verdict was written yet or the file is damaged."""
     try:
         data = json.loads(path.read_bytes())
         if not isinstance(data["stop"], bool):

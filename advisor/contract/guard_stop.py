@@ -1,4 +1,4 @@
-"""The record that the guard leaves on a run it stops. Only the standard library is used."""
+"""The record that the guard writes on a run that it stops. Only the standard library is used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GuardStop:
 
 
 def is_last_step(step: float, length: float | None) -> bool:
-    """Return whether this is the last step of a training of this length; steps may be counted from 0 or from 1."""
+    """Return True if this is the last step of a training of this length; steps may be counted from 0 or from 1."""
     return length is not None and step + 1 >= length
 
 

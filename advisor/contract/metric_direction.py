@@ -49,8 +49,9 @@ _HIGHER_IS_BETTER = frozenset(
 _VAGUE_WORDS = frozenset("score average match".split())
 """Words that mean "higher is better" only if no other word names the quantity, as in "FID score" or "loss average"."""
 _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction a preceding "negative" reverses. In "negative precision" or "negative loss", it may mean negative
-examples."""
+"""Words whose direction a preceding "negative" reverses. Other words, such as in "negative precision", do not count, because
+negative examples may be meant.
+"""
 _EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
@@ -85,7 +86,9 @@ def direction_of(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly implies the opposite direction, as val_accuracy for minimize. Vague words do not count."""
+    """Return True if the name clearly implies the opposite direction, as "val_accuracy" does for "minimize". Vague words do not
+    count.
+    """
     clear = direction_of(name)
     return clear is not None and clear != direction and not _is_vague(name)
 

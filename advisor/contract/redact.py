@@ -1,6 +1,6 @@
 """Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
-`learn_address` parses each address that the user provides. Then the address's password is hidden by value wherever it appears, in
+`learn_address` parses each address that the user provides. From then on, the address's password is hidden wherever it appears, in
 any quoting. Regular expressions are used only for text of unknown origin; their time is proportional to the length of the text.
 """
 
@@ -14,18 +14,21 @@ from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""Pattern of user and password of an address inside a text. A password may contain a slash or an @; its length is limited."""
+"""Pattern of user and password of an address inside a text. The password may contain a slash or an @; the pattern limits its
+length.
+"""
 _ASSIGNMENT = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_NAME = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
 """Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
 _MIN_SECRET_CHARS = 6
-"""Minimum characters of an environment variable's value to hide it wherever it appears; shorter values may be ordinary words."""
+"""Minimum number of characters of a secret environment variable's value; shorter values may be ordinary words and are not hidden.
+"""
 _MAX_ERROR_CHARS = 20_000
 """Maximum characters to read of an error's text, because some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3
-"""Minimum characters of a password to hide if it belongs to an address that the user provided."""
+"""Minimum number of characters of a password to hide, if the user provided its address."""
 HIDDEN_TEXT = "***"
 _DATABASE_DIALECTS = {
     "postgresql",
@@ -38,7 +41,9 @@ _DATABASE_DIALECTS = {
     "redshift",
     "snowflake",
 }
-"""SQLAlchemy dialects whose addresses may have a password. Their drivers accept passwords that `urllib` would parse differently."""
+"""SQLAlchemy dialects whose addresses may have a password. The drivers of these dialects accept passwords that `urllib` would parse
+differently.
+"""
 
 _learned: dict[str, str] = {}
 """Texts to hide, with their replacements: the user's addresses, and their passwords in every form of quoting."""
@@ -47,9 +52,9 @@ _learned: dict[str, str] = {}
 def learn_address(address: str) -> str:
     """Hide the secrets of an address wherever they appear from now on; return the address without its secrets.
 
-    address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password end
-    as `urllib` parses them. In a database's address, user and password end at the last @, even if they contain special characters.
-    Any other value is returned unchanged.
+    address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password
+    end as `urllib` parses them. In a database's address, user and password end at the last @, even if they contain special
+    characters. A value that is not an address is returned unchanged.
     """
     scheme, user, host = _split_address(address)
     if scheme is None:
@@ -73,8 +78,8 @@ def _learn_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
 def redact(text: str) -> str:
     """Return `text` with its secrets hidden.
 
-    Hidden are passwords of learned addresses, `user:password@` and `password=...` in other addresses, and the values of
-    this process's environment variables whose names denote passwords, tokens or keys.
+    Secrets are passwords of learned addresses, `user:password@` and `password=...` in other addresses, and the values of this
+    process's environment variables whose names denote passwords, tokens or keys.
     """
     return _hide_assigned_values(_hide_known_values_and_userinfo(text))
 
@@ -85,7 +90,7 @@ def redact_value(value: str) -> str:
 
 
 def _hide_assigned_values(text: str) -> str:
-    """Return the text without values that are assigned to names of secrets, such as `password=…` in an address."""
+    """Hide values that are assigned to names of secrets in the text, such as `password=…` in an address."""
 
     def hide(match: re.Match[str]) -> str:
         name = match["name"]
@@ -160,7 +165,7 @@ def _query_items(address: str) -> list[tuple[str, str]]:
         return []
 
 
-def one_line(error: BaseException | str, limit: int = 300) -> str:
+def one_line_error(error: BaseException | str, limit: int = 300) -> str:
     """Return an error as one line of at most `limit` characters that starts with its class and contains no credentials."""
     return redact(" ".join(redact(_error_text(error)).split()))[:limit]
 
@@ -168,18 +173,18 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 def _error_text(error: BaseException | str) -> str:
     try:
         return (error if isinstance(error, str) else f"{type(error).__name__}: {error}")[:_MAX_ERROR_CHARS]
-    except Exception:  # the exception's class is the user's, and its `__str__` fails
+    except Exception:  # the exception's class comes from the user, and its `__str__` fails
         return type(error).__name__
 
 
 def error_reason(error: BaseException) -> str:
-    """Return only the operating system's reason for a network error, and the same as `one_line` for any other error."""
+    """Return only the operating system's reason for a network error, and the same as `one_line_error` for any other error."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
     if str(error).startswith("API request to ") and isinstance(innermost, OSError):
-        return one_line(innermost.strerror or str(innermost) or type(innermost).__name__).lower()
-    return one_line(error)
+        return one_line_error(innermost.strerror or str(innermost) or type(innermost).__name__).lower()
+    return one_line_error(error)
 
 
 _SECRET_NAME = re.compile(
@@ -191,7 +196,7 @@ _SECRET_NAME = re.compile(
 
 
 def _names_secret(name: str) -> bool:
-    """Return whether this is the name of a secret, or of an environment variable that holds one."""
+    """Return True if this is the name of a secret, or of an environment variable that holds a secret."""
     return (
         is_secret(name)
         or (name.isupper() and _SECRET_VARIABLE_NAME.search(name) is not None)
@@ -200,7 +205,7 @@ def _names_secret(name: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the name denotes a password, a key or a token."""
+    """Return True if the name denotes a password, a key or a token."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -260,7 +265,7 @@ def learn_arguments(arguments: Iterable[str]) -> None:
 _CREDENTIAL_HEADER = re.compile(
     r"(?i)\b(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?(?:[a-z]{1,20}\s{1,9})?|bearer\s{1,9})[^\s'\"]++"
 )
-"""Pattern of an HTTP header with a credential, or of its scheme and credential alone."""
+"""Pattern of an HTTP header with a credential, or of the header's scheme and credential alone."""
 _KEY_ARGUMENT = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
 """Pattern of a quoted text as the argument `key` of a call, as in `wandb.login(key="...")`."""
 _UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
@@ -268,7 +273,7 @@ _UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^
 
 
 def _redact_argument(argument: str) -> str:
-    """Return an argument with its secrets hidden. It may contain code, configuration or an HTTP header."""
+    """Return an argument with its secrets hidden. The argument may contain code, configuration or an HTTP header."""
 
     def hide(match: re.Match[str]) -> str:
         name, between, value = match.groups()

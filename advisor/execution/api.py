@@ -35,7 +35,7 @@ from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
-from advisor.tracking.stores.location import Location, absolute_uri, default_for_writing, locate
+from advisor.tracking.stores.location import Location, absolute_uri, default_for_writing, parse_tracking_uri
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_S = 1.0
@@ -67,7 +67,7 @@ def open_study(
             this study's name.
     """
     spec = study if isinstance(study, StudySpec) else load(Path(study))
-    location = locate(tracking_uri) if tracking_uri else default_for_writing()
+    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
     name = experiment or spec.study
     records = ExitRecords(study_folder(None if out is None else Path(out), spec.study), location, name)
 

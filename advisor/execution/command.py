@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from advisor.model.errors import AdvisorError
-from advisor.model.placeholders import SCHEDULE, option
+from advisor.model.placeholders import SCHEDULE, command_option
 from advisor.model.space import Value
 
 BUILT_IN_PLACEHOLDERS = (
@@ -68,7 +68,7 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
         return
     missing = [substitute for name, substitute in searched.items() if not {name, substitute} & names]
     if missing:
-        options = " ".join(option(name) for name in missing)
+        options = " ".join(command_option(name) for name in missing)
         raise AdvisorError(
             f"the command does not pass {', '.join(missing)}, which the study searches; add {options}, or a word {{args}} for "
             "all, or pass --no-args if the training reads ADVISOR_PARAMS from its environment"

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from advisor.execution.guarding import GuardedStudy, pause_s, reading_to_json
 from advisor.model.spec import StudySpec
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     spec = request.pop("spec")
     guarded = GuardedStudy(
-        location=locate(os.environ["MLFLOW_TRACKING_URI"]),
+        location=parse_tracking_uri(os.environ["MLFLOW_TRACKING_URI"]),
         spec=None if spec is None else StudySpec.model_validate(spec),
         **request,
     )

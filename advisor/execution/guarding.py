@@ -22,7 +22,7 @@ from advisor.contract.guard_stop import is_last_step, read_guard_stop
 from advisor.contract.redact import redact
 from advisor.engine.guard import running_verdicts
 from advisor.execution.ledger.record import LaterError, RefusedError, attempt_once
-from advisor.history.pool import pool
+from advisor.history.pool import add_earlier_trials
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -126,7 +126,7 @@ class GuardedStudy:
         if not self.earlier_rounds:
             return read_study(self.experiment, tracking_uri=uri, **named)
         rounds = read_rounds(self.experiment, tracking_uri=uri, **named)
-        return pool(rounds.own, rounds.earlier).study
+        return add_earlier_trials(rounds.own, rounds.earlier).study
 
     def to_json(self) -> str:
         """Return these fields as one line of JSON, without the store's URI, which may hold a password."""

@@ -51,7 +51,7 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
     return [
         f"The study sets {named}, and the command does not pass {'it' if len(missing) == 1 else 'them'}. Go on if that is the "
         f"training's default or if it reads {variables} from its environment. Otherwise add an option, such as "
-        f"{' '.join(map(placeholders.option, missing))}."
+        f"{' '.join(map(placeholders.command_option, missing))}."
     ]
 
 
@@ -64,7 +64,7 @@ def unpassed_placeholders(spec: StudySpec, words: Sequence[str]) -> list[str]:
     """Return the placeholders that the study sets and the command lacks, both as placeholders and as values."""
     values, passed = placeholders.values(spec), command.placeholders(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
-    return [n for n in placeholders.to_pass(spec) if n not in passed and values.get(n) not in stated]
+    return [n for n in placeholders.needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
 
 
 def _study_texts(spec: StudySpec) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from advisor.execution.job import Job, Key, job_seed, jobs, trial_count
 from advisor.execution.ledger.record import Entry, Outcome, logged_text
-from advisor.model.space import Value, same
+from advisor.model.space import Value, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning.sampling import adaptive
 from advisor.planning.sampling.adaptive import Observation
@@ -193,7 +193,7 @@ def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> Value | 
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:
-        matches = (v for v in allowed if logged_text(v) == text or (parsed is not None and same(parsed, v)))
+        matches = (v for v in allowed if logged_text(v) == text or (parsed is not None and equal_values(parsed, v)))
         match = next(matches, None)
         return parsed if match is None and anywhere and parameter.role == "fixed" else match
     if parsed is None or isinstance(parsed, bool | str) or (parameter.type == "int" and not isinstance(parsed, int)):

@@ -1,7 +1,7 @@
 """The gains from following the advice of each rule, over all lineages of a tracking store.
 
-The predictions of a study name the rules whose advice it follows. The gain is the relative improvement of the study's best trial
-over the best result of all earlier rounds.
+The predictions in a study file name the rules whose advice the study follows. The gain is the relative improvement of the
+study's best trial over the best result of all earlier rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AdviceRecord(FrozenModel):
     followed: int
     """Number of studies that followed the rule's advice and have a result."""
     gained: int
-    """Number of these studies whose best result is better than in all earlier rounds."""
+    """Number of these studies with a gain: the best result is better than in all earlier rounds."""
     median_gain: float | None = None
     """Median relative improvement of the studies with a gain; None if there are none."""
 
@@ -56,7 +56,7 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
 
 
 def gains_of(studies: Sequence[Study]) -> list[tuple[str, float]]:
-    """Return (rule, relative gain) for the advice that each study followed; studies: the rounds of a lineage, oldest first."""
+    """Return (rule, relative gain) for each rule whose advice a study followed. studies: the rounds of a lineage, oldest first."""
     gains = []
     best_before = math.inf
     for study in studies:

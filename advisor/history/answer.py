@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from advisor.history.fairness import Excess, Limit
+from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import Decision
 from advisor.model.frozen import FrozenModel
-from advisor.model.words import count, listed, number, shorten, trimmed
+from advisor.model.words import count, listed, number, plain_number, shorten
 
 MAX_NAME = 80
 """Maximum characters of a name from the store in an answer."""
@@ -30,7 +30,7 @@ class Side(FrozenModel):
 
 
 class MoreRuns(FrozenModel):
-    """Runs to add to a setting."""
+    """Further runs of one setting that the gate asks for."""
 
     setting: str
     run: str
@@ -60,20 +60,20 @@ class Answer(FrozenModel):
     gain: float | None = None
     """Improvement of the candidate in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true gain with 95 % probability at all looks together; None if it is infinite."""
+    """Interval that contains the true gain with 95 % probability, even if the gate is asked repeatedly; None if it is infinite."""
     noise: float | None = None
     """Standard deviation between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
     worthwhile: float | None = None
     chance: float | None = None
-    """Probability that the gain is worthwhile, given these runs and a flat prior."""
+    """Probability that the gain is worthwhile, from these runs and a flat prior."""
     evidence_to_keep: float | None = None
     """Strength of the evidence for a gain; the gate needs 1 or more to keep the candidate."""
     evidence_to_discard: float | None = None
     question: int | None = None
     """Position of the candidate among the settings of the experiment, counted from 1."""
     kept_before: int | None = None
-    """Number of other settings that the gate kept; None if no test was needed to answer."""
+    """Number of other settings that the gate kept; None if the answer needed no test."""
     looks: int = 1
     """Number of times this candidate was tested, including this test."""
     kept_at: float | None = None
@@ -84,7 +84,7 @@ class Answer(FrozenModel):
     """Names of the tags that distinguish settings in addition to hyperparameters and commit."""
     recorded: bool = False
     """True if the answer was recorded in the store."""
-    budget: tuple[Excess, ...] = ()
+    budget: tuple[BudgetExcess, ...] = ()
     limits: tuple[Limit, ...] = ()
     changed: tuple[str, ...] = ()
     """Differences between the two settings, one phrase each."""
@@ -96,7 +96,7 @@ class Answer(FrozenModel):
         return {"keep": 0, "discard": 1, "not decided": 3}[self.decision]
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a shortened name for use in a sentence, in quotation marks if it has several words."""
     text = shorten(name)
     return f'"{text.replace(chr(34), chr(39))}"' if " " in text else text
@@ -109,11 +109,11 @@ def runs_in_words(addition: MoreRuns) -> str:
         if addition.seeds
         else ""
     )
-    return f"{count(addition.runs, 'more seed')} of {quoted(addition.setting)}{seeds}"
+    return f"{count(addition.runs, 'more seed')} of {quote_name(addition.setting)}{seeds}"
 
 
 def cost_in_words(additions: Sequence[MoreRuns]) -> str:
-    """Return the cost of all runs to add as text that starts with a colon; empty if unknown."""
+    """Return the cost of all further runs as text that starts with a colon; empty if unknown."""
     steps = sum(m.steps for m in additions if m.steps is not None)
     hours = sum(m.hours for m in additions if m.hours is not None)
     parts = [f"{steps:,.0f} steps"] if steps else []
@@ -122,17 +122,17 @@ def cost_in_words(additions: Sequence[MoreRuns]) -> str:
 
 
 def limit_in_words(limit: Limit) -> str:
-    """Return a violated limit with the candidate's value."""
+    """Return text about a violated limit, with the candidate's value."""
     bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
     value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
-    return f"the limit on {quoted(limit.metric)}: {bound}, and it {value}"
+    return f"the limit on {quote_name(limit.metric)}: {bound}, and it {value}"
 
 
-def excess_in_words(excess: Excess) -> str:
+def excess_in_words(excess: BudgetExcess) -> str:
     """Return text such as "800 steps against 400"."""
     return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     """Return a probability as text, never as 0 % or 100 %."""
-    return f"{trimmed(100 * min(max(share, 0.001), 0.999), 3)} %"
+    return f"{plain_number(100 * min(max(share, 0.001), 0.999), 3)} %"

@@ -7,24 +7,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from advisor.history import fairness
-from advisor.history.answer import MAX_NAME, Answer, MoreRuns, Side, cost_in_words, quoted, runs_in_words
-from advisor.history.fairness import Excess, Limit
+from advisor.history.answer import MAX_NAME, Answer, MoreRuns, Side, cost_in_words, quote_name, runs_in_words
+from advisor.history.fairness import BudgetExcess, Limit
 from advisor.history.proposals import (
     Decision,
     Proposal,
-    changes,
-    choose,
     default_incumbent,
-    key_with,
+    describe_differences,
+    find_setting,
     noise_floor,
     proposals,
     recorded_tags,
+    setting_key_with_tags,
 )
-from advisor.history.selection import filters, find_trials
+from advisor.history.selection import find_trials, parse_filters
 from advisor.model.errors import AdvisorError
 from advisor.model.study import Study
 from advisor.model.words import listed, shorten
-from advisor.stats.sequential import Floor
+from advisor.stats.sequential import NoiseFloor
 
 MAX_SEEDS = 40
 """Maximum number of runs of a setting for one decision. Our choice."""
@@ -58,9 +58,9 @@ class Case:
     incumbent: Proposal
     incumbent_is: str
     tags: tuple[str, ...]
-    floor: Floor | None
+    floor: NoiseFloor | None
     limits: tuple[Limit, ...]
-    budget: tuple[Excess, ...]
+    budget: tuple[BudgetExcess, ...]
     notes: list[str] = field(default_factory=list)
 
     def answer(self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object) -> Answer:
@@ -82,14 +82,14 @@ class Case:
             "kept_at": self.candidate.kept_at,
             "kept_against": record.kept_against if record is not None else "",
             "tags": self.tags,
-            "changed": changes(self.candidate, self.incumbent),
+            "changed": describe_differences(self.candidate, self.incumbent),
             "notes": tuple(self.notes),
             **figures,
         }
         return Answer.model_validate(data)
 
     def _action(self, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
-        own, other = quoted(self.candidate.name), quoted(self.incumbent.name)
+        own, other = quote_name(self.candidate.name), quote_name(self.incumbent.name)
         if decision == "keep":
             return f"Keep {own} in place of {other}. {reason}"
         if decision == "discard":
@@ -109,7 +109,7 @@ class Case:
             used = {t.seed for t in side.trials}
             free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
             measured_runs = side.results or self.incumbent.results
-            steps, seconds = (fairness.amount(self.study, measured_runs, kind) for kind in ("steps", "seconds"))
+            steps, seconds = (fairness.median_budget(self.study, measured_runs, kind) for kind in ("steps", "seconds"))
             additions.append(
                 MoreRuns(
                     setting=shorten(side.name, MAX_NAME),
@@ -125,13 +125,13 @@ class Case:
 
 def build_case(study: Study, question: Question, experiment: str) -> Case:
     """Find the settings of a question in the study. Raises AdvisorError if the question is ambiguous or invalid."""
-    named_tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+    named_tags = {n for text in (question.candidate, question.against or "") for n in parse_filters(text)}
     tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
-    key = key_with(tags)
+    key = setting_key_with_tags(tags)
     every = proposals(study, key)
-    candidate = choose(every, find_trials(study, question.candidate, experiment, key))
+    candidate = find_setting(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, incumbent_is = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
+        incumbent, incumbent_is = find_setting(every, find_trials(study, question.against, experiment, key)), "as asked"
     else:
         incumbent, incumbent_is = default_incumbent(every, candidate)
     if incumbent is candidate:
@@ -140,13 +140,13 @@ def build_case(study: Study, question: Question, experiment: str) -> Case:
             "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
         )
     limits = [
-        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=is_maximum)
+        fairness.parse_limit(study, candidate.results or candidate.trials, text, at_most=is_maximum)
         for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
         for text in texts
     ]
-    budget: list[Excess] = []
+    budget: list[BudgetExcess] = []
     if candidate.results and incumbent.results:
-        budget = fairness.excesses(study, candidate.results, incumbent.results)
+        budget = fairness.budget_excesses(study, candidate.results, incumbent.results)
     return Case(
         study,
         question,
@@ -166,7 +166,9 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
-            notes.append(f"{quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
+            notes.append(
+                f"{quote_name(side.name)} ran with uncommitted changes, so its commit does not identify its code."
+            )
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a candidate's gain over the incumbent exceeds trial, study and data variance and justifies more complexity.
+"""Decides if a candidate's gain over the incumbent exceeds trial, study and data variance and justifies more complexity.
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
 one trial with its repeats, all trials of a configuration, or a whole study.
@@ -27,7 +27,7 @@ from advisor.stats.search_comparison import compare_searches
 AGREEMENT = 0.5
 """Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Number of seeds to run if the trial variance is unknown; our choice of the smallest number that shows variation."""
+"""Number of seeds to run if the trial variance is unknown; we chose the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -68,13 +68,13 @@ class Variance(FrozenModel):
     - data variance: of the gain, between validation sets of this size
     """
     sure: float | None
-    """Probability that the true gain exceeds the required gain if this is the only source of variation."""
+    """Probability that the true gain exceeds the required gain, if there were no other source of variation."""
     note: str
     """Description of the data behind the estimate, or of the data that is missing."""
 
 
 class Comparison(FrozenModel):
-    """Result of a comparison: the decision whether to adopt the candidate, and its reasons."""
+    """Result of a comparison: the decision to adopt the candidate or not, with reasons."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
@@ -106,15 +106,15 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Compare the two sides and decide whether to adopt the candidate.
+    """Compare the two sides and decide if the candidate should be adopted.
 
     Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
     complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability that one of two equally good
-    settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because the results often decide which
-    setting is the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
+    settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because the better setting often
+    becomes the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
     of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
-    _check(candidate, incumbent)
+    _require_comparable(candidate, incumbent)
     tried, best = _tried_and_best(candidate, incumbent)
     studies = {id(side.study): side.study for side in (candidate, incumbent)}.values()
     trial_variance = repeats.trial_variance([s for study in studies for s in repeats.settings(study)])
@@ -145,7 +145,7 @@ def compare(
     )
 
 
-def _check(candidate: Side, incumbent: Side) -> None:
+def _require_comparable(candidate: Side, incumbent: Side) -> None:
     objectives = [side.study.spec.objective for side in (candidate, incumbent)]
     if objectives[0] != objectives[1]:
         one, other = (f"{o.metric} ({o.direction})" for o in objectives)
@@ -162,7 +162,7 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_representative(settings) for settings in tried]
+    best = [_choose_setting(settings) for settings in tried]
     if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
         raise AdvisorError(
             f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
@@ -170,7 +170,7 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
     return tried, best
 
 
-def _representative(tried: Sequence[repeats.Setting]) -> repeats.Setting:
+def _choose_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
     """Return the best repeated setting, because users repeat what they want to adopt; without repeats, the best setting."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
@@ -235,7 +235,7 @@ def _required_gain(complexity: float) -> str:
 def _reason_to_reject(
     gain: float, complexity: float, data: Variance, study: Variance | None, level: float
 ) -> str | None:
-    """Return the reason to reject the candidate if further seeds could not change that; None if seeds can decide."""
+    """Return the reason to reject the candidate, if further seeds could not change this decision; None if seeds can decide."""
     if gain <= 0:
         return "It is not better on average."
     if gain <= complexity:
@@ -271,7 +271,7 @@ def _decide(
     if refusal is not None:
         return "do not adopt", (0, 0), refusal
     if trial.sure is None:
-        reason = "The variation between seeds is unknown, and the gain may be within it."
+        reason = "The variation between seeds is unknown and may exceed the gain."
         return "run more seeds", _further_seeds(FIRST_SEEDS, best), reason
     probability_text = (
         f"The probability that the gain exceeds {_required_gain(complexity)} is {min(trial.sure, 0.999):.1%}"

@@ -23,19 +23,22 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times vary even between equal runs."""
+"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times need a larger tolerance, because they vary
+even between equal runs.
+"""
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training run. A shorter run was not trained but copied from another store."""
+"""Minimum seconds of a training run. We assume that a shorter run was not trained but copied from another store."""
 _MAX_TIME_SHARE = 0.25
 """Maximum ratio of the range of times to the range of steps, both relative to their medians, at which the time of a run counts as
-fixed. Our choice; if each step takes equally long, the ratio is about 1."""
+fixed. We chose this value; if each step takes equally long, the ratio is about 1.
+"""
 _USUAL_TIME_RANGE = 0.03
 """Maximum range of times between equal runs, relative to the median. Up to this range, `_MAX_TIME_SHARE` is doubled."""
 _FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
 """Kinds of budget that may differ if the time of a run is fixed."""
 
 
-class Excess(FrozenModel):
+class BudgetExcess(FrozenModel):
     """A kind of budget, such as steps, that is larger for the candidate than for the incumbent."""
 
     kind: str
@@ -60,30 +63,32 @@ class Limit(FrozenModel):
         return low <= self.value <= (math.inf if self.at_most is None else self.at_most)
 
 
-def amount(study: Study, trials: Sequence[Trial], kind: str) -> float:
+def median_budget(study: Study, trials: Sequence[Trial], kind: str) -> float:
     """Return the median of one kind of budget over the trials; NaN if unknown."""
     values = np.array([_MEASURES[kind](study, trial) for trial in trials])
     return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
 
-def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[Excess]:
+def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[BudgetExcess]:
     """Return the kinds of budget that are larger for the candidate by more than the tolerance.
 
     If all runs of the study took the same time although their steps differ, time is the budget, and more steps are no excess.
     """
-    ignored = _FREE_AT_FIXED_TIME if _fixed_time(study) else ()
+    ignored = _FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
     for kind, tolerance in TOLERANCE.items():
-        amount_of_candidate, amount_of_incumbent = (amount(study, trials, kind) for trials in (candidate, incumbent))
+        amount_of_candidate, amount_of_incumbent = (
+            median_budget(study, trials, kind) for trials in (candidate, incumbent)
+        )
         if kind not in ignored and amount_of_candidate > amount_of_incumbent * (1 + tolerance):
-            larger.append(Excess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
+            larger.append(BudgetExcess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
     return larger
 
 
-def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
+def lost_runs_clause(candidate: Proposal, incumbent: Proposal) -> str:
     """Return a clause about the candidate's runs without a result if the incumbent has fewer such runs; else an empty text.
 
-    Failed runs are compared by their share, killed runs by their number, because people kill runs that look bad.
+    Failed runs are compared by share, killed runs by number, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
@@ -96,7 +101,7 @@ def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
     return " and ".join(parts)
 
 
-def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
+def parse_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
     """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if no run logged the metric."""
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
@@ -115,8 +120,8 @@ def _last_value(study: Study, trial: Trial, name: str) -> float:
     return float(values[-1]) if len(values) else trial.fact(name)
 
 
-def _fixed_time(study: Study) -> bool:
-    """Return True if complete runs took the same time, within its tolerance, but different numbers of steps.
+def _is_time_fixed(study: Study) -> bool:
+    """Return True if complete runs took the same time (within the tolerance for times) but different numbers of steps.
 
     Times proportional to the steps do not count as fixed, even if times and steps differ little.
     """

@@ -11,14 +11,14 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.sampling.halton import sample
 from advisor.stats import surface
-from advisor.stats.ranks import evenly_by_rank
+from advisor.stats.ranks import choose_evenly_by_rank
 
 MAX_POINTS = 200
 """Maximum number of trials of the next study to forecast; the computing time grows with the cube of this number."""
 
 
-def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
-    """Return the probability that the next study's trials, without earlier ones, fulfil the prediction; None if unknown.
+def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
+    """Return the probability that the trials of the next study alone fulfil the prediction; None if unknown.
 
     The study's seed determines which points are forecast. Large costs are compressed, so that a few bad trials do not hide the
     trend towards the end of the range. If there are many trials, the model is fitted to a sample of them, evenly spaced by rank.
@@ -34,15 +34,15 @@ def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float 
         return None
     names = [*tried.numeric, *tried.choices]
     new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
-    chosen = np.flatnonzero(succeeded)[evenly_by_rank(tried.costs[succeeded])]
+    chosen = np.flatnonzero(succeeded)[choose_evenly_by_rank(tried.costs[succeeded])]
     columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
-    threshold = [] if expects.than is None else [expects.than if study.minimize else -expects.than]
-    values = surface.compressed(np.append(tried.costs[chosen], threshold))
+    threshold = [] if expectation.than is None else [expectation.than if study.minimize else -expectation.than]
+    values = surface.compress_costs(np.append(tried.costs[chosen], threshold))
     results = surface.results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
-    if not len(results) or expects.parameter not in names:
+    if not len(results) or expectation.parameter not in names:
         return None
-    positions = new_positions[names.index(expects.parameter)]
-    beyond = positions > 1 if expects.side == "high" else positions < 0
+    positions = new_positions[names.index(expectation.parameter)]
+    beyond = positions > 1 if expectation.side == "high" else positions < 0
     if not beyond.any():
         return None
     rivals = [results[:, ~beyond].min(1)] if not beyond.all() else []

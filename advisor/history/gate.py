@@ -1,9 +1,11 @@
-"""Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
+"""Decides about a proposed change, the candidate: keep it, discard it, or run more seeds first. `stats.sequential` explains the
+test.
 
-The gate guarantees the following for any number of looks. Over a loop of proposals, the expected share of kept candidates that are
-no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability `MISS`
-at most before both settings have the maximum number of runs. An undecided candidate is discarded then. A candidate that had a
-larger budget, has more runs without a result or violates a limit is discarded even if its results are better.
+The gate guarantees the following, however often it is asked. Over a loop of proposals, the expected share of kept candidates that
+are no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability
+`MISS` at most before both settings have the maximum number of runs. A candidate that is still undecided at this number is
+discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is discarded even if its results
+are better.
 """
 
 from __future__ import annotations
@@ -17,38 +19,41 @@ from advisor.history.answer import (
     MoreRuns,
     excess_in_words,
     limit_in_words,
-    percent,
-    quoted,
+    percent_text,
+    quote_name,
 )
 from advisor.history.case import Case, Question, build_case
 from advisor.history.compare import validation_sd
 from advisor.history.proposals import (
     Decision,
     Record,
-    numbers,
+    loop_positions,
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study
 from advisor.model.words import count, listed, number
-from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
+from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest, half_width
 
 ERROR = 0.05
 """Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
 MISS = 0.2
-"""Maximum probability of discarding a candidate with a worthwhile gain, that is, a power of 80 %, as is usual for a test."""
+"""Maximum probability of discarding a candidate with a worthwhile gain; it means the usual power of 80 %."""
 WORTHWHILE = math.sqrt(2)
-"""Smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference of two runs.
+"""Default of the smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference between
+two runs.
 """
 WORTHWHILE_RANGE = 1000
 """Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
 NORMAL_95 = 1.96
 """Number of standard errors on each side of a 95 % interval."""
 FIRST_SEEDS = (2, 3)
-"""Number of runs of candidate and incumbent for a first estimate of the noise floor. Our choice: the minimum to start a loop."""
+"""Number of runs of candidate and incumbent for a first estimate of the noise floor. We chose this number as the minimum to start a
+loop.
+"""
 
 
-def ask(study: Study, question: Question, experiment: str) -> Answer:
+def answer_for_study(study: Study, question: Question, experiment: str) -> Answer:
     """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
     ambiguous or invalid.
     """
@@ -58,10 +63,10 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
         return early_answer
     assert case.floor is not None
     worthwhile = _worthwhile_gain(question.worthwhile, case)
-    test = _test(case, case.floor, worthwhile)
+    test = _build_test(case, case.floor, worthwhile)
     lead = test.lead
     half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
-    question_number, _ = numbers(case.every, case.candidate)
+    question_number, _ = loop_positions(case.every, case.candidate)
     figures = {
         "gain": lead.gain,
         "interval": (lead.gain - half_interval, lead.gain + half_interval) if math.isfinite(half_interval) else None,
@@ -81,7 +86,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
 
 
 def record_of(answer: Answer) -> Record:
-    """Return an answer's record, to be stored with the candidate. It preserves an earlier decision to keep."""
+    """Return an answer's record, to be stored with the candidate. The record preserves an earlier decision to keep."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -112,9 +117,9 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
     assert case.floor is not None
     if text is None:
         return WORTHWHILE * case.floor.sd
-    percent = text.strip().endswith("%")
+    percent_text = text.strip().endswith("%")
     try:
-        gain = float(text.strip().rstrip("%")) * (abs(case.incumbent.mean) / 100 if percent else 1)
+        gain = float(text.strip().rstrip("%")) * (abs(case.incumbent.mean) / 100 if percent_text else 1)
     except ValueError:
         gain = -1.0
     if not 0 < gain < math.inf:
@@ -128,13 +133,14 @@ def _worthwhile_gain(text: str | None, case: Case) -> float:
     return gain
 
 
-def _test(case: Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
+def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
-        levels = Levels.in_loop(*numbers(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
-    # Fresh runs exclude the setting's first run, even without a result, because the setting may have been selected by that run.
+        levels = Levels.in_loop(*loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
+    # Fresh runs exclude the setting's first run, even if it has no result, because that run may have led to the setting's
+    # selection.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
@@ -153,7 +159,7 @@ def _test(case: Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
 def _decide_without_test(case: Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
-    name = quoted(candidate.name)
+    name = quote_name(candidate.name)
     if not candidate.results:
         if candidate.running:
             return case.answer("not decided", f"{name} is still running; ask again when it has ended.", ())
@@ -164,16 +170,20 @@ def _decide_without_test(case: Case) -> Answer | None:
         return case.answer("not decided", f"No run of {name} has a result at full length.", case.runs_to_add((1, 0)))
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
-        return case.answer("not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
+        return case.answer(
+            "not decided", f"It did not log {listed(map(quote_name, unknown))}, which a limit needs.", ()
+        )
     violated = [limit for limit in case.limits if not limit.met]
     if violated:
         return case.answer("discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
     if not incumbent.results:
-        return case.answer("not decided", f"No run of {quoted(incumbent.name)} has a result.", case.runs_to_add((0, 1)))
+        return case.answer(
+            "not decided", f"No run of {quote_name(incumbent.name)} has a result.", case.runs_to_add((0, 1))
+        )
     if case.floor is None:
         has_repeats = any(len(p.costs) > 1 for p in case.every)
         why = (
-            "Runs of the same setting have identical results, so the seed seems to change nothing; vary it."
+            "Runs of the same setting have identical results, so the seed seems to have no effect; vary the seed."
             if has_repeats
             else "No setting was run twice, so the variation between seeds is unknown."
         )
@@ -194,13 +204,13 @@ def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[More
             f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
             (),
         )
-    if test.decision == "keep" and (lost := fairness.lost_runs(case.candidate, case.incumbent)):
+    if test.decision == "keep" and (lost := fairness.lost_runs_clause(case.candidate, case.incumbent)):
         text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
         return "discard", text, ()
     if test.decision == "keep":
         return "keep", f"It is better by {number(lead.gain, 3)}, which luck does not explain.", ()
     if test.decision == "discard":
-        return "discard", f"A gain of {worth} or more is improbable ({percent(chance)}).", ()
+        return "discard", f"A gain of {worth} or more is improbable ({percent_text(chance)}).", ()
     if test.next_run(case.question.max_seeds) == (0, 0):
         return "discard", f"After {case.question.max_seeds} runs of each setting a gain is still not shown.", ()
     plan = _next_runs(test, case.question.max_seeds)
@@ -214,7 +224,8 @@ def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[More
 def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of next runs (of the candidate, of the incumbent).
 
-    It is the smallest number of runs that may lead to a decision, but at most the number of runs so far of both settings together.
+    Together, these are the smallest number of runs that may lead to a decision, but at most the number of runs of both settings so
+    far.
     """
     runs, step = (0, 0), test.next_run(max_runs)
     needed = test.plan(max_runs)

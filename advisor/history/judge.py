@@ -22,12 +22,12 @@ from advisor.model.prediction import (
 )
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
-from advisor.model.words import share, short
+from advisor.model.words import share, short_text
 
 MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before its predictions are judged."""
 MIN_CONFIDENCE = 0.9
-"""Minimum confidence that a lead is not due to seeds, if the standard deviation of one result is known."""
+"""Minimum confidence that a lead is not due to seeds; it applies if the standard deviation of one result is known."""
 
 JudgementWithReason = tuple[Judgement, str]
 VerdictOf = Callable[[str], Verdict | None]
@@ -67,35 +67,37 @@ def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Judge
     return _judge_value_reached(study, expects)
 
 
-def _judgement(came_true: bool) -> Judgement:
-    return "kept" if came_true else "not kept"
+def _judgement_text(is_true: bool) -> Judgement:
+    return "kept" if is_true else "not kept"
 
 
-def _judge_beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
-    """Judge whether the best trial beyond the old range end beats the best trial inside, including trials of earlier studies."""
-    parameter = study.spec.parameters.get(expects.parameter)
+def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
+    """Judge a prediction that the best trial beyond the old range end beats the best trial inside, including trials of earlier
+    studies.
+    """
+    parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:
-        return "cannot tell", f"the study does not search {expects.parameter}"
-    end, *_ = parameter.to_unit([expects.end])
+        return "cannot tell", f"the study does not search {expectation.parameter}"
+    end, *_ = parameter.to_unit([expectation.end])
     best_first = study.ranked()
-    positions = study.positions(expects.parameter, best_first)
-    beyond = positions > end if expects.side == "high" else positions < end
+    positions = study.positions(expectation.parameter, best_first)
+    beyond = positions > end if expectation.side == "high" else positions < end
     if not beyond.any():
-        return "cannot tell", f"no trial with a result lies beyond {short(expects.end)}"
+        return "cannot tell", f"no trial with a result lies beyond {short_text(expectation.end)}"
     best = best_first[int(np.argmax(beyond))]
     within = [float(study.costs[t.index]) for t, out in zip(best_first, beyond, strict=True) if not out][:1]
-    if expects.than is not None:
-        within.append(expects.than if study.minimize else -expects.than)
-    result = f"{expects.parameter} {short(best.params[expects.parameter])} gave {_value_text(study, best)}"
+    if expectation.than is not None:
+        within.append(expectation.than if study.minimize else -expectation.than)
+    result = f"{expectation.parameter} {short_text(best.params[expectation.parameter])} gave {_value_text(study, best)}"
     if not within:
-        return "kept", f"{result}; all trials lie beyond {short(expects.end)}"
+        return "kept", f"{result}; all trials lie beyond {short_text(expectation.end)}"
     rival = min(within)
     lead = rival - float(study.costs[best.index])
-    observed = f"{result}, the best within the old range gave {short(study.objective_value(rival))}"
-    noise = float(stats.norm.ppf(MIN_CONFIDENCE)) * math.sqrt(2) * expects.noise
+    observed = f"{result}, the best within the old range gave {short_text(study.objective_value(rival))}"
+    noise = float(stats.norm.ppf(MIN_CONFIDENCE)) * math.sqrt(2) * expectation.noise
     if abs(lead) <= noise:
-        return "cannot tell", f"{observed}; seeds alone differ by up to {short(noise)}"
-    return _judgement(lead > 0), observed
+        return "cannot tell", f"{observed}; seeds alone differ by up to {short_text(noise)}"
+    return _judgement_text(lead > 0), observed
 
 
 def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
@@ -104,61 +106,67 @@ def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
     valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
     near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
     if not near:
-        return "cannot tell", f"no trial with a result has {expects.parameter} near {short(expects.value)}"
+        return "cannot tell", f"no trial with a result has {expects.parameter} near {short_text(expects.value)}"
     best, value = valued[0]
-    result = f"{expects.parameter} {short(value)} gave {_value_text(study, best)}"
+    result = f"{expects.parameter} {short_text(value)} gave {_value_text(study, best)}"
     if best in near:
         return "kept", result
     ratio = max(value / expects.value, expects.value / value) if value > 0 else math.inf
-    away = f"{short(ratio)} times {'higher' if value > expects.value else 'lower'}"
-    return "not kept", f"{result}, {away}; the best near {short(expects.value)} gave {_value_text(study, near[0])}"
+    away = f"{short_text(ratio)} times {'higher' if value > expects.value else 'lower'}"
+    return "not kept", f"{result}, {away}; the best near {short_text(expects.value)} gave {_value_text(study, near[0])}"
 
 
-def _judge_value_reached(study: Study, expects: BestReaches) -> JudgementWithReason:
+def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWithReason:
     best = study.ranked()[0]
-    target_cost = expects.value if study.minimize else -expects.value
-    return _judgement(
+    target_cost = expectation.value if study.minimize else -expectation.value
+    return _judgement_text(
         float(study.costs[best.index]) <= target_cost + 1e-9 * abs(target_cost)
     ), f"the best is {_value_text(study, best)}"
 
 
-def _judge_share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
-    """Judge whether a share is above or below its bound as predicted; unclear if this would also be likely for an unchanged
-    share."""
+def _judge_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
+    """Judge a prediction that a share is above or below a bound; unclear if the result would also be likely with an unchanged
+    share.
+    """
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:
         return "cannot tell", "no trial has ended"
-    if expects.of == "failed":
+    if expectation.of == "failed":
         has_failed = failures.failures(study).any
         count, what = sum(bool(has_failed[t.index]) for t in ended_trials), "failed"
     else:
-        limit = (expects.value or 0.0) * (1 if study.minimize else -1)
+        limit = (expectation.value or 0.0) * (1 if study.minimize else -1)
         count = sum(bool(study.feasible[t.index]) and study.costs[t.index] <= limit for t in ended_trials)
-        what = f"are at least as good as {short(expects.value)}"
+        what = f"are at least as good as {short_text(expectation.value)}"
     observed_share = count / len(ended_trials)
     observed = f"{count} of {len(ended_trials)} trials {what} ({share(observed_share)})"
-    high, low = expects.at_most, expects.at_least
+    high, low = expectation.at_most, expectation.at_least
     if high is not None:
-        by_chance = float(stats.binom.cdf(math.floor(high * len(ended_trials) + 1e-9), len(ended_trials), expects.was))
+        by_chance = float(
+            stats.binom.cdf(math.floor(high * len(ended_trials) + 1e-9), len(ended_trials), expectation.was)
+        )
     else:
         by_chance = float(
-            stats.binom.sf(math.ceil((low or 0.0) * len(ended_trials) - 1e-9) - 1, len(ended_trials), expects.was)
+            stats.binom.sf(math.ceil((low or 0.0) * len(ended_trials) - 1e-9) - 1, len(ended_trials), expectation.was)
         )
     if by_chance > 0.5:
-        return "cannot tell", f"{observed}; so few trials show that more than half of the time without any change"
-    return _judgement(
+        return (
+            "cannot tell",
+            f"{observed}; without any change, so few trials show such a share more than half of the time",
+        )
+    return _judgement_text(
         (high is None or observed_share <= high + 1e-9) and (low is None or observed_share >= low - 1e-9)
     ), observed
 
 
-def _judge_settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) -> JudgementWithReason:
+def _judge_settled(prediction: Prediction, expectation: Settled, verdict: Verdict | None) -> JudgementWithReason:
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
     if verdict.status not in ("fired", "quiet"):
         return "cannot tell", verdict.reason or "the rule could not judge"
-    repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expects.side)]
-    return _judgement(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
+    repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expectation.side)]
+    return _judgement_text(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
 
 
 def _value_text(study: Study, trial: Trial) -> str:
-    return short(study.objective_value(float(study.costs[trial.index])))
+    return short_text(study.objective_value(float(study.costs[trial.index])))

@@ -1,7 +1,7 @@
-"""Reads studies of several model sizes together: does the best learning rate transfer, and what do they predict for the next size?
+"""Reads studies of several model sizes together, to test if the best learning rate transfers and to predict the next size.
 
-Each size is a sweep of the learning rate. `advisor.stats.optimum` gives its best rate and best value with their uncertainty;
-`advisor.stats.extrapolation` carries both on. Other hyperparameters that vary within a size count as noise.
+Each size has a sweep of the learning rate. `advisor.stats.optimum` estimates the best rate and the best value of each size, with
+uncertainty; `advisor.stats.extrapolation` extrapolates both. Other hyperparameters that vary within a size count as noise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.space import failures
-from advisor.history.ladder_runs import Runs, further_runs
+from advisor.history.ladder_runs import FurtherRuns, further_runs
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import FloatArray, as_number, is_learning_rate
@@ -26,17 +26,17 @@ from advisor.stats.optimum import Optimum, optima
 FACT = "model_parameters"
 """Fact of a trial with the number of trainable parameters, as the hook logs it (`advisor.contract.TAG_PARAMETERS`)."""
 MIN_RATES = 4
-"""Minimum number of different learning rates with a result at a size: fewer do not show where the response turns."""
+"""Minimum number of different learning rates with a result at a size; fewer do not show where the response turns."""
 MIN_SIZES_FOR_VALUE = 3
-"""Minimum number of sizes to predict a value: two do not show how fast gains shrink."""
+"""Minimum number of sizes to predict a value; two sizes do not show how fast gains shrink."""
 COVERAGE = 0.9
 """Probability of the intervals of best rates, best values and predictions."""
 FALSE_ALARMS = 0.05
-"""Probability of saying that the best rate moves if it does not."""
+"""Probability of wrongly saying that the best rate moves."""
 SAME = 2.0
-"""Maximum factor by which a best rate differs that does not matter; sweeps usually try rates a factor of 2 apart."""
+"""Maximum factor between best rates that does not matter; sweeps usually try rates a factor of 2 apart."""
 OPEN = 0.1
-"""Minimum probability that a best rate lies at an end of its sweep, for which the best rate counts as unknown."""
+"""If the best rate lies at an end of the sweep with at least this probability, it counts as unknown."""
 
 Transfer = Literal["stays", "moves", "cannot be told"]
 Kept = Literal["kept", "not kept", "cannot be told"]
@@ -51,7 +51,7 @@ class Estimate(FrozenModel):
     high: float
 
 
-class Rung(FrozenModel):
+class SizeResult(FrozenModel):
     """One model size."""
 
     size: float
@@ -64,14 +64,14 @@ class Rung(FrozenModel):
     """End of the sweep beyond which the best rate may lie."""
 
 
-class Predicted(FrozenModel):
-    """What some sizes predict for another one."""
+class SizePrediction(FrozenModel):
+    """Prediction for one size from other sizes."""
 
     size: float
     rate: Estimate | None
-    """None if the best rate of a size is open."""
+    """None if the best rate of some size may lie beyond the sweep."""
     value: Estimate | None
-    """None with fewer than `MIN_SIZES_FOR_VALUE` sizes."""
+    """None if there are fewer than `MIN_SIZES_FOR_VALUE` sizes."""
 
 
 class Ladder(FrozenModel):
@@ -82,20 +82,20 @@ class Ladder(FrozenModel):
     rate: str
     """Name of the learning rate."""
     size: str
-    """What the sizes are: a hyperparameter, or "parameters"."""
-    rungs: tuple[Rung, ...]
+    """Name of the hyperparameter that is the size; "parameters" if the size is the number of trained parameters."""
+    rungs: tuple[SizeResult, ...]
     """Ordered by size."""
     factor: Estimate
     """Ratio of the largest size's best learning rate to the smallest size's, with its 95 % interval."""
     transfer: Transfer
-    next: Predicted
-    last: Predicted | None
-    """What the other sizes predict for the largest one; None with only two sizes."""
+    next: SizePrediction
+    last: SizePrediction | None
+    """Prediction for the largest size from the other sizes; None with only two sizes."""
     last_rate: Kept = "cannot be told"
-    """Whether the largest size confirms this prediction of its best rate."""
+    """Judgement of this prediction by the best rate of the largest size."""
     last_value: Kept = "cannot be told"
-    runs: tuple[Runs, ...]
-    """Further runs that help to show whether the best rate moves; empty if that is known."""
+    runs: tuple[FurtherRuns, ...]
+    """Further runs that help to show if the best rate moves with the size; empty if this is known."""
     notes: tuple[str, ...]
 
 
@@ -130,15 +130,15 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
         raise AdvisorError(f"--next must exceed the largest size of the ladder, {sweeps[-1].size:,.10g}")
     following = next_size or sweeps[-1].size ** 2 / sweeps[-2].size
     notes = [f"Left out, because fewer than {MIN_RATES} rates have a result: size {listed(few, 6)}."] if few else []
-    return _Reading(sweeps, rate).ladder(size or "parameters", following, (*notes, *_notes(sweeps, rate, size)))
+    return _LadderAnalysis(sweeps, rate).ladder(size or "parameters", following, (*notes, *_notes(sweeps, rate, size)))
 
 
-class _Reading:
+class _LadderAnalysis:
     """The optima of the sweeps and their trends."""
 
     def __init__(self, sweeps: Sequence[Sweep], rate: str) -> None:
         self.sweeps, self.rate, self.study = sweeps, rate, sweeps[-1].study
-        self.points = [_points(s, rate) for s in sweeps]
+        self.points = [_rates_and_costs(s, rate) for s in sweeps]
         self.optima = optima(self.points)
         self.ends = [_open_end(*pair, rate) for pair in zip(sweeps, self.optima, strict=True)]
 
@@ -146,7 +146,7 @@ class _Reading:
         rates, _ = self._trends(self.optima, following)
         factor = _estimate(np.exp(rates.known[:, -1] - rates.known[:, 0]), 1 - FALSE_ALARMS)
         transfer = self._transfer(factor)
-        last, kept_rate, kept_value = self._last()
+        last, kept_rate, kept_value = self._check_largest_size()
         objective = self.study.spec.objective
         return Ladder(
             metric=objective.metric,
@@ -173,9 +173,9 @@ class _Reading:
             return "stays"
         return "moves" if factor.low > 1 or factor.high < 1 else "cannot be told"
 
-    def _rung(self, at: int) -> Rung:
+    def _rung(self, at: int) -> SizeResult:
         sweep, optimum = self.sweeps[at], self.optima[at]
-        return Rung(
+        return SizeResult(
             size=sweep.size,
             trials=len(sweep.trials),
             rate=_estimate(np.exp(optimum.positions), COVERAGE),
@@ -186,36 +186,36 @@ class _Reading:
     def _value(self, costs: FloatArray) -> Estimate:
         return _estimate(costs if self.study.minimize else -costs, COVERAGE)
 
-    def _trends(self, known: Sequence[Optimum], new: float) -> tuple[Trend, Trend | None]:
-        sizes = np.log([s.size for s in self.sweeps[: len(known)]])
-        rates = rate_trend(sizes, *_moments([o.positions for o in known]), math.log(new))
-        if len(known) < MIN_SIZES_FOR_VALUE:
+    def _trends(self, known_sizes: Sequence[Optimum], new: float) -> tuple[Trend, Trend | None]:
+        sizes = np.log([s.size for s in self.sweeps[: len(known_sizes)]])
+        rates = rate_trend(sizes, *_mean_and_variance([o.positions for o in known_sizes]), math.log(new))
+        if len(known_sizes) < MIN_SIZES_FOR_VALUE:
             return rates, None
-        return rates, cost_trend(sizes, *_moments([o.costs for o in known]), math.log(new))
+        return rates, cost_trend(sizes, *_mean_and_variance([o.costs for o in known_sizes]), math.log(new))
 
-    def _predicted(self, known: Sequence[Optimum], new: float) -> Predicted:
-        rates, costs = self._trends(known, new)
-        rate = None if any(self.ends[: len(known)]) else _estimate(np.exp(rates.new), COVERAGE)
-        return Predicted(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
+    def _predicted(self, known_sizes: Sequence[Optimum], new: float) -> SizePrediction:
+        rates, costs = self._trends(known_sizes, new)
+        rate = None if any(self.ends[: len(known_sizes)]) else _estimate(np.exp(rates.new), COVERAGE)
+        return SizePrediction(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
 
-    def _last(self) -> tuple[Predicted | None, Kept, Kept]:
-        """Return the smaller sizes' prediction for the largest size, made without its data, and whether the prediction holds."""
+    def _check_largest_size(self) -> tuple[SizePrediction | None, Kept, Kept]:
+        """Return the prediction for the largest size from the smaller sizes alone, and the judgement of this prediction."""
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
         last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)
         own = self._rung(len(self.sweeps) - 1)
-        kept_rate: Kept = "cannot be told" if own.open or last.rate is None else _kept(last.rate, own.rate)
-        return last, kept_rate, "cannot be told" if last.value is None else _kept(last.value, own.value)
+        kept_rate: Kept = "cannot be told" if own.open or last.rate is None else _judge_prediction(last.rate, own.rate)
+        return last, kept_rate, "cannot be told" if last.value is None else _judge_prediction(last.value, own.value)
 
 
-def _kept(predicted: Estimate, found: Estimate) -> Kept:
-    """Judge a prediction: kept if the median found lies in the interval, not kept if the two intervals lie apart."""
-    if predicted.low <= found.value <= predicted.high:
+def _judge_prediction(predicted: Estimate, largest_size: Estimate) -> Kept:
+    """Judge a prediction: kept if the found median lies in the predicted interval, not kept if the two intervals do not overlap."""
+    if predicted.low <= largest_size.value <= predicted.high:
         return "kept"
-    return "not kept" if found.high < predicted.low or found.low > predicted.high else "cannot be told"
+    return "not kept" if largest_size.high < predicted.low or largest_size.low > predicted.high else "cannot be told"
 
 
-def _moments(draws: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+def _mean_and_variance(draws: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     return np.array([d.mean() for d in draws]), np.array([d.var() for d in draws])
 
 
@@ -261,7 +261,7 @@ def _sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep
     return [found[at] for at in sorted(found)]
 
 
-def _points(sweep: Sweep, rate: str) -> tuple[FloatArray, FloatArray]:
+def _rates_and_costs(sweep: Sweep, rate: str) -> tuple[FloatArray, FloatArray]:
     """Return the (log rates, costs) of the trials."""
     rates = np.log([as_number(t.params[rate]) for t in sweep.trials])
     return rates, sweep.study.costs[[t.index for t in sweep.trials]]
@@ -272,8 +272,10 @@ def _count_rates(sweep: Sweep, rate: str) -> int:
 
 
 def _open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
-    """Return the end of the sweep beyond which the best rate may lie. Failures at higher rates close the high end."""
-    rates = _points(sweep, rate)[0]
+    """Return the end of the sweep beyond which the best rate may lie. If trials at higher rates failed, the best rate cannot lie
+    beyond the high end.
+    """
+    rates = _rates_and_costs(sweep, rate)[0]
     if np.mean(optimum.positions <= rates.min()) > OPEN:
         return "low"
     closed = any(as_number(t.params[rate]) > math.exp(rates.max()) for t in sweep.failed)

@@ -12,7 +12,7 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.spec import Objective
 from advisor.model.study import Study
 from advisor.tracking import read_study
-from advisor.tracking.lineage import Place, Reader, lineages
+from advisor.tracking.lineage import Reader, StudyInExperiment, lineages
 
 
 class Lineages(FrozenModel):
@@ -33,7 +33,7 @@ def read_lineages(
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Lineages:
-    """Return the lineage of a study or experiment, or all lineages in the store, with hit rates over the whole store.
+    """Return the lineage of a study or experiment, or all lineages, with hit rates over the whole store.
 
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
     """
@@ -41,7 +41,7 @@ def read_lineages(
     groups = lineages(reader.places)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
-        # `name` may be an id. If it is neither an id nor a name, the error lists the experiments.
+        # `name` may be an id. If `name` is neither an id nor a name, the error lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
@@ -58,26 +58,26 @@ def read_lineages(
     )
 
 
-def _history(group: Sequence[Place], reader: Reader, rules: Sequence[Rule]) -> History | None:
+def _history(group: Sequence[StudyInExperiment], reader: Reader, rules: Sequence[Rule]) -> History | None:
     """Return the rounds of one lineage; None if none of its studies has a trial."""
     studies, notes = read_studies(group, reader)
     return history(studies, rules, notes=notes) if studies else None
 
 
-def read_studies(group: Sequence[Place], reader: Reader) -> tuple[list[Study], list[str]]:
+def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[list[Study], list[str]]:
     """Return the readable studies of one lineage, oldest first, and the reasons why the others cannot be read."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []
     for place in group:
         try:
-            studies.append(_read(place, reader, objective))
+            studies.append(_read_study(place, reader, objective))
         except AdvisorError as error:
             notes.append(f"{place.study} is left out: {error}.")
     return studies, notes
 
 
-def _read(place: Place, reader: Reader, objective: Objective | None) -> Study:
+def _read_study(place: StudyInExperiment, reader: Reader, objective: Objective | None) -> Study:
     if objective is None:
         return read_study(place.experiment, tracking_uri=reader.tracking_uri)
     return reader.study(place, objective)

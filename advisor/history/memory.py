@@ -1,4 +1,4 @@
-"""Finds the settings that were tried near a given setting, with their outcomes, to avoid trying it again."""
+"""Finds earlier settings near a proposed setting, with their outcomes, to avoid trying the same again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.history.answer import quoted
-from advisor.history.proposals import Proposal, key_with, proposals, recorded_tags
-from advisor.history.selection import filters, find_trials, is_equal
+from advisor.history.answer import quote_name
+from advisor.history.proposals import Proposal, proposals, recorded_tags, setting_key_with_tags
+from advisor.history.selection import find_trials, is_equal, parse_filters
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value, as_number
 from advisor.model.study import Study
@@ -54,13 +54,13 @@ class NearbySettings(FrozenModel):
     tried: tuple[TriedSetting, ...]
 
 
-def remember(study: Study, text: str, experiment: str, limit: int = 10) -> NearbySettings:
+def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 10) -> NearbySettings:
     """Return the `limit` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
 
     If no hyperparameter varies, for example because only the code changes, return the named setting and the latest others. Raises
     AdvisorError if the text names neither a run nor a hyperparameter.
     """
-    key = key_with(recorded_tags(study))
+    key = setting_key_with_tags(recorded_tags(study))
     wanted = _requested_values(study, text, experiment)
     settings = proposals(study, key)
     if wanted:
@@ -84,7 +84,7 @@ def remember(study: Study, text: str, experiment: str, limit: int = 10) -> Nearb
 
 def _requested_values(study: Study, text: str, experiment: str) -> dict[str, Value]:
     """Return the values of the searched hyperparameters that the text names; empty if none varies."""
-    values = filters(text)
+    values = parse_filters(text)
     if values and all(name in study.spec.parameters for name in values):
         return {n: value if math.isnan(as_number(value)) else as_number(value) for n, value in values.items()}
     params = find_trials(study, text, experiment)[0].params
@@ -122,7 +122,9 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
-    """Return the mean over hyperparameters of the distance: for a number, as a share of its range; else 0 if equal, 1 if not."""
+    """Return the mean distance over the hyperparameters: for a number, the share of its range; for other values, 0 if equal, else
+    1.
+    """
     distances = []
     for name, value in requested.items():
         parameter = study.spec.parameters[name]
@@ -142,9 +144,7 @@ def _action(nearest: list[TriedSetting]) -> str:
     if equal:
         first = equal[0]
         result = f"{number(first.value)}" if first.value is not None else first.outcome
-        return f"This setting was tried: {quoted(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
+        return f"This setting was tried: {quote_name(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
     if bad:
-        return (
-            f"{bad} of the {len(nearest)} nearest settings failed or were discarded. Read why before you try this one."
-        )
-    return f"This setting is new. The nearest of {len(nearest)} is {quoted(nearest[0].name)}."
+        return f"{bad} of the {len(nearest)} nearest settings failed or were discarded. Read why before you try this setting."
+    return f"This setting is new. The nearest of {len(nearest)} is {quote_name(nearest[0].name)}."

@@ -1,4 +1,4 @@
-"""Data classes for rounds, which are the studies of a lineage: their changes, results and outcomes of predictions."""
+"""Data classes for rounds (the studies of a lineage): changes, results and outcomes of predictions."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Round(FrozenModel):
     outcomes: tuple[Outcome, ...] = ()
     """Predictions for this round and their results."""
     counted: int = 0
-    """Number of the round's trials that are reused as data of the latest round; 0 for the latest round itself."""
+    """Number of trials of this round that are reused as data of the latest round; 0 for the latest round itself."""
 
 
 class HitRate(FrozenModel):
-    """How often a rule's predictions came true."""
+    """The number of a rule's predictions that came true."""
 
     rule: str
     kept: int
@@ -70,7 +70,7 @@ class History(FrozenModel):
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """One sentence for each earlier round: which of its trials count as data, and why the others do not."""
+    """One sentence for each earlier round, with the number of trials that count as data and the reasons why others do not."""
     hit_rates: tuple[HitRate, ...] = ()
     """How often each rule's predictions came true in these rounds."""
     stop: str | None = None

@@ -1,7 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
-A trial counts if its setting lies in the later round's search space, its planned length is the same, and its recorded facts (code,
-data, training) match. Failed trials can count, too.
+A trial counts if its setting lies in the later round's search space, and if its planned length and recorded facts (code, data,
+training) are the same as in the later round. Failed trials can count, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAY_VARY: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal if the study searches the hyperparameter that sets them; a few trials may agree by chance."""
+"""Facts that need not be equal if the study searches the hyperparameter that sets the fact; a few trials may agree by chance."""
 _OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
@@ -53,32 +53,34 @@ class StudyWithEarlierTrials:
     counted: tuple[int, ...]
     """Number of counted trials for each earlier round."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round: which of its trials are used as data, and why the others are not."""
+    """One sentence for each earlier round, with the number of trials used as data and the reasons why others are not."""
 
 
-def pool(own: Study, earlier: Sequence[Study]) -> StudyWithEarlierTrials:
+def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> StudyWithEarlierTrials:
     """Return the study with the counted trials of earlier rounds (oldest first) placed before its own trials."""
     earlier_trials: list[tuple[Study, Trial]] = []
     counted_trials, notes = [], []
-    facts = _common_facts(own)
-    for number, study in zip(numbers([*earlier, own]), earlier, strict=False):
-        trials, others = _select(own, study, facts)
+    facts = _common_facts(later_study)
+    for number, study in zip(round_numbers([*earlier_rounds, later_study]), earlier_rounds, strict=False):
+        trials, others = _select_trials(later_study, study, facts)
         earlier_trials += [(study, _with_round(study, trial, number)) for trial in trials]
         counted_trials.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
-    if outside := tuple(t for study in earlier for t in _trials_outside_space(own, study, facts)):
-        own = replace(own, outside=outside)
+    if outside := tuple(t for study in earlier_rounds for t in _trials_outside_space(later_study, study, facts)):
+        later_study = replace(later_study, outside=outside)
     if not earlier_trials:
-        return StudyWithEarlierTrials(own, tuple(counted_trials), tuple(notes))
-    sources = [*earlier_trials, *((own, _with_round(own, trial, None)) for trial in own.trials)]
-    curves = {name: [s.metric(t, name) for s, t in sources] for name in own.metrics}
+        return StudyWithEarlierTrials(later_study, tuple(counted_trials), tuple(notes))
+    sources = [*earlier_trials, *((later_study, _with_round(later_study, trial, None)) for trial in later_study.trials)]
+    curves = {name: [s.metric(t, name) for s, t in sources] for name in later_study.metrics}
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {name: _concatenate(each, fits=fits_in_memory) for name, each in curves.items()}
     all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
-    return StudyWithEarlierTrials(replace(own, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
+    return StudyWithEarlierTrials(
+        replace(later_study, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes)
+    )
 
 
-def numbers(studies: Sequence[Study]) -> list[int]:
+def round_numbers(studies: Sequence[Study]) -> list[int]:
     """Return the round numbers in the study files if these ascend; otherwise return 1, 2, 3, …"""
     declared = [s.spec.round for s in studies]
     ascending = all(a < b for a, b in pairwise(declared))
@@ -93,45 +95,47 @@ def _with_round(study: Study, trial: Trial, number: int | None) -> Trial:
 def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
     columns = tuple(np.concatenate([getattr(c, name) for c in curves]) for name in ("steps", "values", "times"))
-    steps, values, times = spill.offload(columns, fits=fits)
+    steps, values, times = spill.move_to_file(columns, fits=fits)
     return CurveBlock(steps, values, times, offsets)
 
 
 # --- which trials count -----------------------------------------------------------------------------------------------------------
 
 
-def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
+def _select_trials(
+    later_study: Study, study: Study, facts: Mapping[str, str | None]
+) -> tuple[list[Trial], Counter[str]]:
     """Return the trials that count, and the number of excluded trials for each reason."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    if (why := _reason_incomparable(own, study)) is not None:
+    if (why := _reason_incomparable(later_study, study)) is not None:
         return [], Counter({why: len(ended_trials)})
-    reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended_trials]
+    reasons = [next(_reasons(later_study, study, trial, facts), None) for trial in ended_trials]
     trials = [t for t, reason in zip(ended_trials, reasons, strict=True) if reason is None]
     return trials, Counter(r for r in reasons if r is not None)
 
 
-def _trials_outside_space(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
-    """Return the ended trials that do not count only because they lie outside the search space."""
-    if _reason_incomparable(own, study) is not None:
+def _trials_outside_space(later_study: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
+    """Return the ended trials whose only fault is that they lie outside the search space."""
+    if _reason_incomparable(later_study, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    return [t for t in ended_trials if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
+    return [t for t in ended_trials if set(_reasons(later_study, study, t, facts)) == {OUTSIDE}]
 
 
-def _reason_incomparable(own: Study, study: Study) -> str | None:
+def _reason_incomparable(later_study: Study, study: Study) -> str | None:
     """Return the reason why no trial of the study can count; None if some trials can."""
-    if study.spec.objective != own.spec.objective:
+    if study.spec.objective != later_study.spec.objective:
         return "were judged by another objective"
-    if own.probe is not None or study.probe is not None:
+    if later_study.probe is not None or study.probe is not None:
         return "are probe runs" if study.probe is not None else "are not probe runs"
-    if dict(study.spec.schedule or {}) != dict(own.spec.schedule or {}):
+    if dict(study.spec.schedule or {}) != dict(later_study.spec.schedule or {}):
         return "used another learning-rate schedule"
     return None
 
 
-def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
-    yield from _reasons_outside(own, study, trial)
-    planned_steps, own_steps = study.planned_steps(trial), own.spec.max_train_steps
+def _reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
+    yield from _reasons_outside(later_study, study, trial)
+    planned_steps, own_steps = study.planned_steps(trial), later_study.spec.max_train_steps
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_MUST_AGREE, **_OFF_IF_MISSING}.items():
@@ -139,28 +143,28 @@ def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | N
             yield reason
 
 
-def _reasons_outside(own: Study, study: Study, trial: Trial) -> Iterator[str]:
+def _reasons_outside(later_study: Study, study: Study, trial: Trial) -> Iterator[str]:
     """Yield the reasons why the trial lies outside the search space."""
-    params = own.spec.completed(trial.params)
-    logged_names = {name for t in own.trials for name in t.params}
-    for name, parameter in own.spec.parameters.items():
+    params = later_study.spec.completed(trial.params)
+    logged_names = {name for t in later_study.trials for name in t.params}
+    for name, parameter in later_study.spec.parameters.items():
         if parameter.role == "derived" or not exists(parameter, params):
             continue
         if name not in params:
             old = study.spec.parameters.get(name)
             if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
                 yield f"had no {name}"
-    if not trials_inside(own.spec, [trial]):
+    if not trials_inside(later_study.spec, [trial]):
         yield OUTSIDE
 
 
-def _common_facts(own: Study) -> dict[str, str | None]:
+def _common_facts(later_study: Study) -> dict[str, str | None]:
     """Return the facts on which all of the study's trials that recorded them agree; None means that all trials lack the fact."""
-    logged_by_adapter = [t for t in own.trials if "schema" in t.facts]
+    logged_by_adapter = [t for t in later_study.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
-    may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, own.searched))}
+    may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, later_study.searched))}
     for name in (n for n in _MUST_AGREE if n not in may_vary):
-        values = {t.facts[name] for t in own.trials if name in t.facts}
+        values = {t.facts[name] for t in later_study.trials if name in t.facts}
         if len(values) == 1:
             facts[name] = values.pop()
     for name in _OFF_IF_MISSING:

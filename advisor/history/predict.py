@@ -1,7 +1,7 @@
 """Predicts the effects of the advice on the next study. `advisor.history.judge` judges the predictions after that study has run.
 
-Each prediction belongs to one rule and to one change in the next study. Its probability is computed from the rule's test or
-interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
+Each prediction belongs to one rule and to one change in the next study. The probability of a prediction is computed from the rule's
+test or interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from advisor.model.prediction import (
     Prediction,
     Settled,
     ShareOfTrials,
-    significant,
+    round_significant,
 )
 from advisor.model.space import counts_training
 from advisor.model.spec import Parameter, StudySpec
@@ -51,7 +51,7 @@ Estimate = tuple[Expected, float | None]
 
 
 @dataclass(frozen=True)
-class _Case:
+class _PredictionBasis:
     """The data that a prediction is based on."""
 
     study: Study
@@ -59,7 +59,7 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space, regardless of training length and newly fixed hyperparameters."""
+    """Ended trials whose settings lie in the next search space; training length and newly fixed hyperparameters do not matter."""
 
 
 def with_predictions(
@@ -74,9 +74,11 @@ def with_predictions(
             specs_with_predictions.append(spec)
             continue
         inside = trials_inside(_space_of(study, spec), _ended_trials(study))
-        followed = [f for f in findings if any(_follows(study, c, old_spec, spec) for c in f.changes)]
+        followed = [f for f in findings if any(_contains_change(study, c, old_spec, spec) for c in f.changes)]
         predictions = [
-            p for f in followed for p in _predictions_of(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))
+            p
+            for f in followed
+            for p in _predictions_of(_PredictionBasis(study, f, spec, inside), kinds.get(f.rule, "settled"))
         ]
         # Several findings of one rule, such as several unimportant hyperparameters, may make the same prediction.
         distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_values, predictions)))}
@@ -90,24 +92,24 @@ def with_predictions(
 def _space_of(study: Study, spec: StudySpec) -> StudySpec:
     """Return the next study with its fixed nuisance hyperparameters in their old ranges, and without lengths of training.
 
-    Otherwise hardly any past trial would lie in this space, because few trials have the fixed values.
+    The old ranges are needed because few trials have the fixed values, so hardly any would lie in the space.
     """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
     return spec.model_copy(update={"parameters": {**space, **old}})
 
 
-def _follows(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
+def _contains_change(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
     """Return True if the later study contains the change, or the changes of the requested design."""
     if not isinstance(change, RunPlan):
-        return is_made(change, old_spec, new_spec)
+        return was_change_made(change, old_spec, new_spec)
     design = DESIGNS[change.plan](change, study, old_spec)
     if isinstance(design, StudySpec):
         return design.goal == new_spec.goal
-    return any(is_made(c, old_spec, new_spec) for c in design)
+    return any(was_change_made(c, old_spec, new_spec) for c in design)
 
 
-def _predictions_of(case: _Case, kind: Expectation) -> Iterator[Prediction]:
+def _predictions_of(case: _PredictionBasis, kind: Expectation) -> Iterator[Prediction]:
     finding = case.finding
     estimate = _ESTIMATES[kind](case)
     if estimate is not None:
@@ -116,7 +118,7 @@ def _predictions_of(case: _Case, kind: Expectation) -> Iterator[Prediction]:
 
 def _round_values(prediction: Prediction) -> Prediction:
     update = {
-        name: significant(value, 6 if name in ("value", "than", "end") else 3)
+        name: round_significant(value, 6 if name in ("value", "than", "end") else 3)
         for name, value in prediction.expects
         if isinstance(value, float)
     }
@@ -129,23 +131,25 @@ def _round_values(prediction: Prediction) -> Prediction:
     )
 
 
-# --- was the change made? ---------------------------------------------------------------------------------------------------------
+# --- changes that were made -------------------------------------------------------------------------------------------------------
 
 
-def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return True if the later study contains the change and the earlier study does not. A range may change only in part."""
+def was_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
+    """Return True if the later study contains the change and the earlier study does not. A change that was made only in part counts
+    as well.
+    """
     if isinstance(change, SetRange):
-        old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+        old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
     if isinstance(change, FixParameter):
-        old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+        old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
         return new is not None and new.value == change.value and (old is None or old.value != change.value)
     if isinstance(change, AddParameter):
-        return change.name in after.searched and change.name not in before.searched
+        return change.name in later_spec.searched and change.name not in earlier_spec.searched
     if isinstance(change, SetField):
-        return bool(change.value == getattr(after, change.field) != getattr(before, change.field))
+        return bool(change.value == getattr(later_spec, change.field) != getattr(earlier_spec, change.field))
     if isinstance(change, SetSchedule):
-        old_schedule, new_schedule = before.schedule or {}, after.schedule or {}
+        old_schedule, new_schedule = earlier_spec.schedule or {}, later_spec.schedule or {}
         return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
     return False
 
@@ -166,7 +170,7 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
 
 
-def _estimate_beyond(case: _Case) -> Estimate | None:
+def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
     """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside.
 
     The probability is at most the confidence of the finding that the best value lies there.
@@ -184,7 +188,7 @@ def _estimate_beyond(case: _Case) -> Estimate | None:
     ):
         return None
     than = _best_value(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
-    expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
+    expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise_of_result(study))
     chance = forecast.chance_beyond(study, new_spec, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
 
@@ -195,12 +199,11 @@ def _is_perfect(study: Study) -> bool:
     return not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.cost_floor(study, costs)
 
 
-def _estimate_longer(case: _Case) -> Estimate | None:
+def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws new settings, and even the best of them may be worse than the present best. The expected loss from this is
-    subtracted as well.
-    If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
+    The next study draws new settings, and even the best of them may be worse than the present best. This expected loss is also
+    subtracted. If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
@@ -223,10 +226,10 @@ def _estimate_longer(case: _Case) -> Estimate | None:
     return BestReaches(value=value, expected=expected, than=than), probability if bound <= best else None
 
 
-def _estimate_no_worse(case: _Case) -> Estimate | None:
+def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
     """Predict that fewer steps, or no search of an unimportant hyperparameter, worsen the best value by no more than noise."""
     study = case.study
-    best, sd = _best_value(study), _noise(study)
+    best, sd = _best_value(study), _noise_of_result(study)
     if best is None:
         return None
     max_difference = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
@@ -234,10 +237,10 @@ def _estimate_no_worse(case: _Case) -> Estimate | None:
     return BestReaches(value=study.objective_value(cost), expected=best, than=best), COVERAGE
 
 
-def _cost_reached(case: _Case, probability: float) -> float:
+def _cost_reached(case: _PredictionBasis, probability: float) -> float:
     """Return the cost that the next study reaches with this probability if its trials are distributed like the existing trials.
 
-    If enough existing trials lie in the next search space, the others are ignored.
+    If enough existing trials lie in the next search space, only these count.
     """
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
@@ -247,7 +250,7 @@ def _cost_reached(case: _Case, probability: float) -> float:
     return cost if math.isfinite(cost) else float(costs[np.isfinite(costs)].max())
 
 
-def _estimate_fewer_failures(case: _Case) -> Estimate | None:
+def _predict_fewer_failures(case: _PredictionBasis) -> Estimate | None:
     """Predict an upper bound on the share of failures from the existing trials that lie in the next search space."""
     study, new_spec = case.study, case.after
     if not new_spec.searches_within(study.spec):
@@ -262,7 +265,7 @@ def _estimate_fewer_failures(case: _Case) -> Estimate | None:
     return ShareOfTrials(of="failed", at_most=bound, was=was), probability
 
 
-def _estimate_denser(case: _Case) -> Estimate | None:
+def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
     """Predict a lower bound on the share of trials better than the old median from trials in the next search space."""
     study, new_spec = case.study, case.after
     best_first = study.ranked()
@@ -279,20 +282,22 @@ def _estimate_denser(case: _Case) -> Estimate | None:
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), probability
 
 
-def _estimate_settled(case: _Case) -> Estimate | None:
-    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is not searched now."""
+def _predict_settled(case: _PredictionBasis) -> Estimate | None:
+    """Predict that the rule does not report the same again; None if it cannot report it, because the hyperparameter is not
+    searched.
+    """
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
 
 
-_ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {
-    "settled": _estimate_settled,
-    "best-beyond": _estimate_beyond,
-    "longer-reaches": _estimate_longer,
-    "no-worse": _estimate_no_worse,
-    "fewer-failures": _estimate_fewer_failures,
-    "denser": _estimate_denser,
+_ESTIMATES: Mapping[Expectation, Callable[[_PredictionBasis], Estimate | None]] = {
+    "settled": _predict_settled,
+    "best-beyond": _predict_best_beyond,
+    "longer-reaches": _predict_longer_training,
+    "no-worse": _predict_no_worse,
+    "fewer-failures": _predict_fewer_failures,
+    "denser": _predict_share_of_better,
 }
 
 
@@ -308,9 +313,9 @@ def _best_value(study: Study) -> float | None:
     return study.objective_value(float(study.costs[best_first[0].index])) if best_first else None
 
 
-def _noise(study: Study) -> float:
+def _noise_of_result(study: Study) -> float:
     """Return the standard deviation of one result: between seeds if a setting was repeated, else between steps."""
-    sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best_value(study) or 0.0)
+    sd, best = noise.noise_between_seeds(study)[0] or noise.noise_between_steps(study), abs(_best_value(study) or 0.0)
     return sd if sd > _ROUNDING * best else 0.0
 
 
@@ -323,8 +328,8 @@ def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: fl
     """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
     property.
 
-    The bound is the smallest share below the old share that new trials exceed with probability 10 % at most (beta-binomial
-    distribution, Jeffreys prior).
+    The bound is the smallest share that new trials exceed with probability 10 % at most, and that is below the old share
+    (beta-binomial distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -1,7 +1,7 @@
 """The settings of a store (hyperparameters and commit) as proposals, in the order in which they were first run.
 
-The position of a setting in this list is the number of its question in the loop, so no other ledger is needed. A setting without a
-run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
+The position of a setting in this list is the number of the setting's question in the loop, so no other record is needed. A
+setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from advisor.model.space import FloatArray, SettingKey
 from advisor.model.study import Study, Trial
 from advisor.model.words import shorten
 from advisor.stats import difference
-from advisor.stats.sequential import Floor
+from advisor.stats.sequential import NoiseFloor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_DEVIATION = 1e-9
-"""Minimum standard deviation between repeats, as a share of the mean cost. A smaller deviation is due to rounding. Our choice.
+"""Minimum standard deviation between repeats, as a share of the mean cost. We attribute a smaller deviation to rounding. Our
+choice.
 """
 
 
@@ -43,7 +44,8 @@ class Record:
     tags: tuple[str, ...] = ()
     """Names of tags that distinguish settings."""
     kept_at: float | None = None
-    """Time of the decision to keep; None if the setting was never kept. Later questions do not change this time."""
+    """Time of the decision to keep; None if the setting was never kept. Later questions about the setting do not change this time.
+    """
     kept_against: str = ""
     """Id of a run of the setting that this setting replaced."""
 
@@ -54,7 +56,7 @@ class Proposal:
 
     key: SettingKey
     name: str
-    """Name of its runs, or of its first run if other settings have runs with the same name."""
+    """Name of the setting's runs, or of its first run if other settings have runs with the same name."""
     trials: tuple[Trial, ...]
     """All runs, also failed and running ones."""
     results: tuple[Trial, ...]
@@ -83,7 +85,7 @@ class Proposal:
         return sum(t.status == "running" for t in self.trials)
 
 
-def key_with(tags: Collection[str] = ()) -> repeats.KeyOf:
+def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.KeyOf:
     """Return a function that returns the key of a trial's setting: hyperparameters, commit and the values of these tags."""
 
     def key(trial: Trial) -> SettingKey:
@@ -116,15 +118,15 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
-        not_replaced = _not_replaced(failed_trials, results), _not_replaced(short, results)
+        not_replaced = _latest_per_seed(failed_trials, results), _latest_per_seed(short, results)
         settings.append(
             Proposal(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest_record(records))
         )
     return settings
 
 
-def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Return the trials whose seed has no later result."""
+def _latest_per_seed(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials for which no later trial with the same seed has a result."""
     last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
     return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
 
@@ -182,16 +184,16 @@ def tag_value(record: Record, old_value: str = "") -> str:
     return json.dumps({**others, record.metric: {**entry, **times}})
 
 
-def noise_floor(settings: Sequence[Proposal]) -> Floor | None:
+def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
     """Return the pooled deviation between repeats; None without repeats, or if all repeats differ only by rounding."""
     costs = [p.costs for p in settings if len(p.costs)]
     noise = difference.pooled(costs)
     if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
         return None
-    return Floor(*noise)
+    return NoiseFloor(*noise)
 
 
-def choose(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
+def find_setting(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
     """Return the setting of these trials. Among several settings, prefer repeated settings and then better results."""
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
@@ -220,7 +222,7 @@ def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tupl
     return others[0], "the first setting"
 
 
-def numbers(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
+def loop_positions(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
     """Return the candidate's number among all settings, and among the repeated ones in the order of their second runs; both from 1.
 
     The test requires a different number for each setting, because the weights of all numbers sum to 1.
@@ -231,7 +233,7 @@ def numbers(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int
     return place + 1, repeat
 
 
-def changes(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
+def describe_differences(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
     """Return the differences between the two settings, one phrase each."""
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]

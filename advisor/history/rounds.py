@@ -13,14 +13,14 @@ from advisor.engine.judge import judge
 from advisor.engine.rule import Rule
 from advisor.history.judge import outcomes
 from advisor.history.model import History, Round, hit_rates
-from advisor.history.pool import StudyWithEarlierTrials, numbers
+from advisor.history.pool import StudyWithEarlierTrials, round_numbers
 from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import describe
 from advisor.model.study import Study
 
 ROUNDS_WITHOUT_GAIN = 2
-"""Number of consecutive rounds without a gain beyond noise after which tuning no longer pays; our choice."""
+"""Number of consecutive rounds without a gain beyond noise after which we say that tuning no longer pays."""
 LEVEL = 0.05
 """Significance level for a gain, given the variation between seeds."""
 
@@ -39,13 +39,15 @@ def history(
     next study, so that tuning still pays.
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
-    rounds = tuple(_round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(numbers(studies)))
+    rounds = tuple(
+        _round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(round_numbers(studies))
+    )
     return History(
         objective=studies[-1].spec.objective,
         rounds=rounds,
         said=(*notes, *(pooled.notes if pooled is not None else ())),
         hit_rates=hit_rates(o for r in rounds for o in r.outcomes),
-        stop=None if open_findings else _stop(studies),
+        stop=None if open_findings else _reason_to_stop(studies),
     )
 
 
@@ -65,7 +67,7 @@ def _round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted
         best=study.objective_value(_best_cost(study)) if best else None,
         best_trial=best[0].name if best else None,
         incumbent=study.objective_value(incumbent) if math.isfinite(incumbent) else None,
-        changed=changes(parent.spec, study.spec),
+        changed=describe_changes(parent.spec, study.spec),
         why=_reasons(parent.spec, study.spec),
         outcomes=outcomes(study, _verdict_of(study, rules)),
         counted=counted,
@@ -84,21 +86,24 @@ def _best_cost(study: Study) -> float:
 # --- what changed -----------------------------------------------------------------------------------------------------------------
 
 
-def changes(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
+def describe_changes(earlier_study: StudySpec, later_study: StudySpec) -> tuple[str, ...]:
     """Return the differences between a study and the previous one, one phrase each."""
     phrases = []
-    for name in dict.fromkeys([*before.parameters, *after.parameters]):
+    for name in dict.fromkeys([*earlier_study.parameters, *later_study.parameters]):
         old, new = (
-            None if p is None else describe(p) for p in (before.parameters.get(name), after.parameters.get(name))
+            None if p is None else describe(p)
+            for p in (earlier_study.parameters.get(name), later_study.parameters.get(name))
         )
         if old != new:
             phrases.append(f"{name}: {new or 'removed'}, {f'was {old}' if old else 'new'}")
     for field in ("max_train_steps", "trials", "seeds"):
-        old, new = getattr(before, field), getattr(after, field)
+        old, new = getattr(earlier_study, field), getattr(later_study, field)
         if old != new and new is not None:
             phrases.append(f"{field}: {new:,}" + (f", was {old:,}" if old is not None else ""))
-    if (before.schedule or {}) != (after.schedule or {}):
-        phrases.append("schedule: " + (", ".join(f"{k} {v}" for k, v in (after.schedule or {}).items()) or "none"))
+    if (earlier_study.schedule or {}) != (later_study.schedule or {}):
+        phrases.append(
+            "schedule: " + (", ".join(f"{k} {v}" for k, v in (later_study.schedule or {}).items()) or "none")
+        )
     return tuple(phrases)
 
 
@@ -109,10 +114,10 @@ def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
 
 
-# --- does it still pay? -----------------------------------------------------------------------------------------------------------
+# --- when tuning no longer pays ---------------------------------------------------------------------------------------------------
 
 
-def _stop(studies: Sequence[Study]) -> str | None:
+def _reason_to_stop(studies: Sequence[Study]) -> str | None:
     """Return the reason why tuning no longer pays; None if it still pays or if the variation between seeds is unknown.
 
     Tuning no longer pays if the gain of the last rounds is within the difference between two runs of the same setting.

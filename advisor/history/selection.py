@@ -31,7 +31,7 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = r
         return tuple(t for t in study.trials if key(t) == key(named_trials[0]))
     if matching_trials := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT and t.commit.startswith(text)):
         return matching_trials
-    values_by_name = filters(text)
+    values_by_name = parse_filters(text)
     if not values_by_name:
         some = ", ".join(t.name for t in study.trials[:5])
         raise AdvisorError(f"experiment {experiment!r} has no trial {text!r}; it has {some}, ...; or give NAME=VALUE")
@@ -47,7 +47,7 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = r
     return matching_trials
 
 
-def filters(text: str) -> Mapping[str, str]:
+def parse_filters(text: str) -> Mapping[str, str]:
     """Return the names and values in a text of the form NAME=VALUE,...; empty if the text has another form."""
     words = [word.partition("=") for word in text.split(",")]
     return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
@@ -60,7 +60,7 @@ def _trials_with_name(study: Study, text: str) -> list[Trial]:
 
 
 def logged_name(trial: Trial) -> str:
-    """Return the run's name as logged, without the part of the id that we append if several runs have the same name."""
+    """Return the run's name as logged: without the part of the id that we append to equal names."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
@@ -70,7 +70,9 @@ def _has_value(trial: Trial, name: str, text: str) -> bool:
 
 
 def is_equal(value: Value | None, text: str) -> bool:
-    """Return True if the text names this value. Numbers are compared by value, other values as text without regard to case."""
+    """Return True if the text in a filter NAME=VALUE means this value. Numbers are compared by value; other values are compared
+    as text, and letter case does not matter.
+    """
     if value is None:
         return False
     number = as_number(text)

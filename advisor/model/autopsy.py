@@ -15,7 +15,7 @@ class _Part(BaseModel):
 
 
 class TensorFacts(_Part):
-    """Facts of one tensor. `bad` counts its non-finite values; `max` and `rms` describe only its finite values."""
+    """Facts of one tensor. `bad` counts non-finite values; `max` and `rms` describe only finite values."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -30,12 +30,12 @@ class TensorFacts(_Part):
 
     @property
     def gain(self) -> float:
-        """Root mean square times the root of the number of inputs: about 1 for a usual initialisation of a weight matrix."""
+        """Root mean square times the square root of the number of inputs: about 1 for a usual initialisation of a weight matrix."""
         return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
 
     @property
     def layer(self) -> str:
-        """Name of the module that has the tensor."""
+        """Name of the module that contains the tensor."""
         return self.name.rpartition(".")[0] or self.name
 
 
@@ -64,7 +64,9 @@ class OptimizerFacts(_Part):
 
 
 class ForwardFault(_Part):
-    """The forward pass's first operation whose result is non-finite, and the parameters that were used before and after it."""
+    """The first operation of the forward pass with a non-finite result, and the parameters that were used before and after this
+    operation.
+    """
 
     operation: str = ""
     why: str = ""
@@ -85,7 +87,7 @@ class BackwardFault(_Part):
 
 
 class BatchPlace(_Part):
-    """Facts of a batch and of the batches after it; `batch` is None if the hook did not see it or no longer had it."""
+    """Facts of a batch and of the batches after it; `batch` is None if the hook did not see the batch or no longer had it."""
 
     step: int = 0
     batch: tuple[TensorFacts, ...] | None = None
@@ -121,7 +123,9 @@ def _as_rows(history: Any) -> Any:
 
 
 class History(_Part):
-    """Rows from the start of the training, from just before the first non-finite value, and from after it."""
+    """Rows of history in three parts: from the start of the training, from just before the first non-finite value, and from after
+    it.
+    """
 
     first: tuple[HistoryRow, ...] = ()
     before: tuple[HistoryRow, ...] = ()
@@ -153,14 +157,14 @@ class Record(BatchPlace):
     graph: BackwardFault | None = None
     backward_loss: float | None = None
     losses: tuple[float, float] = (math.nan, math.nan)
-    """Last finite loss of a backward pass, and the loss that was logged for it."""
+    """Last finite loss of a backward pass, and the loss that was logged for the same pass."""
     spikes: tuple[BatchPlace, ...] = ()
     counts: Counts = Counts()
     history: Annotated[History, BeforeValidator(_as_rows)] = History()
 
 
 def read_record(text: bytes | str) -> Record:
-    """Return the record in a JSON text. Raises AdvisorError if it is damaged."""
+    """Return the record in a JSON text. Raises AdvisorError if the record is damaged."""
     try:
         return Record.model_validate_json(text)
     except (ValidationError, KeyError, TypeError) as error:

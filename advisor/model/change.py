@@ -22,7 +22,7 @@ class SetRange(FrozenModel):
     scale: Scale
     why: str
     limited: bool = False
-    """If true, no later study goes beyond the high end either, because the machine cannot train there."""
+    """If true, later studies do not exceed the high end either, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter's range replaced, clipped to the parameter's declared limits.
@@ -69,7 +69,9 @@ class FixParameter(FrozenModel):
 
 
 class DropValues(FrozenModel):
-    """Change that leaves some values of a hyperparameter out of its comparison, with the hyperparameters that depend on them."""
+    """Change that removes some values of a hyperparameter from its comparison, and the hyperparameters that depend on these
+    values.
+    """
 
     kind: Literal["drop-values"] = "drop-values"
     parameter: str
@@ -111,7 +113,9 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the field set. A fixed number of epochs or steps is scaled with `max_train_steps`."""
+        """Return the spec with the field set. A hyperparameter that fixes the number of epochs or steps is scaled with
+        `max_train_steps`.
+        """
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
             return changed
@@ -123,7 +127,7 @@ class SetField(FrozenModel):
                 and not isinstance(length, bool)
                 and length > 0
             ):
-                # Rounded up: a training must not end before its last step.
+                # Rounded up, because a training must not end before its last step.
                 scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
@@ -138,7 +142,9 @@ class SetSchedule(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these schedule keys set, also in fixed parameters that the training reads them from."""
+        """Return the spec with these schedule keys set, including the fixed parameters from which the training reads the
+        schedule.
+        """
         changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():
             value = self.schedule.get("kind" if names_schedule(name) else name)
@@ -155,7 +161,7 @@ class RepeatTrial(FrozenModel):
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
     rivals: tuple[dict[str, Value], ...] = ()
-    """Other settings to repeat as often, for comparison with the first one."""
+    """Other settings to repeat equally often, for comparison with the first one."""
     seeds: Annotated[int, Field(ge=1)]
     """Number of seeds for each setting."""
     why: str
@@ -164,7 +170,7 @@ class RepeatTrial(FrozenModel):
         """Return the spec of a study that repeats these settings; all hyperparameters with a common value are fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
-        differing = [n for n in names if not all(_is_same(s.get(n), tried[0].get(n)) for s in tried)]
+        differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
         parameters = {
             n: _compared_parameter(
                 spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why
@@ -185,7 +191,7 @@ class RepeatTrial(FrozenModel):
         )
 
 
-def _is_same(one: Value | None, other: Value | None) -> bool:
+def _are_equal_values(one: Value | None, other: Value | None) -> bool:
     """Return True if two values of a hyperparameter are equal; numbers may differ by rounding to text or 32-bit floats."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)

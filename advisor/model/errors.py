@@ -12,7 +12,7 @@ class AdvisorError(Exception):
 
 
 class TrialsFailed(AdvisorError):  # noqa: N818 - it reports the outcome of trials, not a mistake in the input
-    """Raised if a launch or a search ends early because all of its first trials, or all of its last trials, failed."""
+    """Raised if a launch or a search ends early because too many trials in a row failed, at its start or later."""
 
     exit_status: ClassVar[int] = 1
 

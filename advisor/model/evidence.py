@@ -37,7 +37,7 @@ class AxisEvidence(FrozenModel):
     lines: tuple[Line, ...] = ()
     """Values of the hyperparameter to mark in the plot, such as the border of the infeasible region."""
     next_low: float | None = None
-    """The recommended range of the hyperparameter runs from `next_low` to `next_high`."""
+    """Recommended range of the hyperparameter: `next_low` to `next_high`."""
     next_high: float | None = None
 
 

@@ -43,7 +43,7 @@ Lack = Literal[
     "repeats",  # several seeds of one setting
     "seeds",  # the seed of each run
     "full_length",  # runs to the planned number of steps
-    "design",  # a study of another kind, such as a sweep of batch sizes: the check does not apply to this study
+    "design",  # the check applies only to a study of another kind, such as a sweep of batch sizes
     "other",
 ]
 """Kind of data that a study lacks."""
@@ -72,7 +72,7 @@ class Explanation(FrozenModel):
     rule: str
     subject: str | None = None
     side: Side | None = None
-    """Side of the causing finding. Its rule, subject and side together identify it."""
+    """Side of the causing finding. The rule, subject and side together identify the cause."""
     because: str
     """One sentence that explains why the finding follows from its cause."""
     waits: bool = True
@@ -86,10 +86,11 @@ class Finding(FrozenModel):
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the advice is right. The rule's test states it, and `advisor.engine.calibration` corrects it."""
+    """Probability that the advice is right. The rule computes it from its test, and `advisor.engine.calibration` corrects it."""
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
-    """Factor on the confidence if the study violates an assumption of the rule's test. It is applied after the calibration and then
-    reset to 1."""
+    """Factor on the confidence if the study violates an assumption of the rule's test. The engine applies this factor after the
+    calibration and then resets it to 1.
+    """
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding concerns."""
     side: Side | None = None
@@ -141,7 +142,7 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Reason why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
+    """Reason why the rule could not be assessed or is broken. Optionally, the data that the rule checked, if it found nothing."""
     needs: Need | None = None
     """The data that the rule needs; None if the rule could be assessed or does not apply to such studies."""
     findings: tuple[Finding, ...] = ()

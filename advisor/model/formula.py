@@ -1,7 +1,7 @@
 """Arithmetic formulas over hyperparameters in a study file, such as `effective_learning_rate * (1 - momentum)`.
 
-A formula may contain numbers, names, `+ - * / **` and parentheses. `ast` parses it, and walking the syntax tree evaluates it; it
-is never executed as code.
+A formula may contain numbers, names, `+ - * / **` and parentheses. `ast` parses the formula, and we evaluate the syntax tree;
+the formula is never executed as code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.Pow: math.pow,  # math.pow never returns complex numbers: the root of a negative number is an error
+    ast.Pow: math.pow,  # math.pow never returns complex numbers: for the root of a negative number it raises an error
 }
 _UNARY: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
@@ -37,7 +37,7 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters in the formula."""
     tree: ast.expr
-    """The syntax tree. `parse` caches the result, so change only a copy."""
+    """The syntax tree. To change the set, copy it first, because `parse` caches formulas."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the formula's value; None if a hyperparameter is missing or not a number, or if the result is not finite."""
@@ -58,7 +58,7 @@ def parse(text: str) -> Formula:
         raise ValueError(f"a formula has at most {_MAX_LENGTH} characters")
     braced: dict[str, str] = {}
     plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
-    plain = _WORD.sub(lambda match: _protected(match[0], braced), plain)
+    plain = _WORD.sub(lambda match: _placeholder_for(match[0], braced), plain)
     try:
         tree = _NameReplacer({new: old for old, new in braced.items()}).visit(
             ast.parse(plain.strip(), mode="eval").body
@@ -71,7 +71,7 @@ def parse(text: str) -> Formula:
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
 
 
-def _protected(word: str, braced: dict[str, str]) -> str:
+def _placeholder_for(word: str, braced: dict[str, str]) -> str:
     """Return a placeholder for a name that Python would normalise, such as `µ`; return other words unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from advisor.model.space import Value as ParameterValue
-from advisor.model.words import clean, count, number, sentence, setting, trimmed
+from advisor.model.words import clean, count, number, plain_number, sentence, setting
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Number:
     unit: str = ""
 
     def __str__(self) -> str:
-        text = trimmed(self.value, self.digits)
+        text = plain_number(self.value, self.digits)
         return f"{text} {self.unit}" if self.unit else text
 
 
@@ -94,7 +94,7 @@ class Probability:
     value: float
 
     def __str__(self) -> str:
-        return "< 0.001" if self.value < 0.001 else trimmed(self.value, 2)
+        return "< 0.001" if self.value < 0.001 else plain_number(self.value, 2)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | 
 class Message:
     """A sentence as a sequence of literal text and typed values. `say` creates a message; `str` converts it to plain text.
 
-    Messages with the same plain text are equal, so a report equals its copy that is read back from JSON.
+    Messages with the same plain text are equal, so a report equals a copy that was read from the report's JSON.
     """
 
     parts: tuple[Item, ...]
@@ -159,12 +159,12 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def lower_bound(value: float, digits: int = 3) -> Number:
-    """Return a bound for "at least": its last digit is rounded down, so that the value itself is not below the bound."""
+    """Return a number for use after "at least": rounded down in the last digit, so that the value is not below it."""
     return Number(_rounded_to(value, digits, ROUND_FLOOR), digits)
 
 
 def upper_bound(value: float, digits: int = 3) -> Number:
-    """Return a bound for "at most": its last digit is rounded up, so that the value itself is not above the bound."""
+    """Return a number for use after "at most": rounded up in the last digit, so that the value is not above it."""
     return Number(_rounded_to(value, digits, ROUND_CEILING), digits)
 
 
@@ -176,7 +176,7 @@ def _rounded_to(value: float, digits: int, rounding: str) -> float:
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:
-    """Return a measured value together with the threshold for that value."""
+    """Return a message with a measured value and the threshold for that value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
@@ -191,7 +191,7 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
 
 
 def joined(items: Iterable[Item], separator: str = ", ") -> Message:
-    """Return all items in order, including duplicates, with the separator between them."""
+    """Join all items in order, including duplicates, with the separator between them."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
@@ -209,7 +209,7 @@ def as_sentence(message: Message | str) -> Message:
 
 
 def first_sentence(message: Message) -> Message:
-    """Return the first sentence of a message, with a full stop. Full stops within names and values do not end a sentence."""
+    """Return the first sentence of a message, with a full stop. A full stop within a name or a value does not end the sentence."""
     parts: list[Item] = []
     for part in _flattened(message):
         if (
@@ -234,7 +234,7 @@ def _flattened(message: Message) -> Iterator[Item]:
 
 def _as_item(value: Any) -> Item:
     if value is None or isinstance(value, bool):
-        raise TypeError("a message has no truth values and no None")
+        raise TypeError("a message cannot contain a truth value or None")
     if isinstance(value, Integral):
         return f"{int(value):,}"
     item: Item = Number(float(value)) if isinstance(value, Real) else value

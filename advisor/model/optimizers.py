@@ -1,7 +1,7 @@
 """Hyperparameters of well-known optimizers, and the usual ranges of their values.
 
-Playbook: "How should Adam's hyperparameters be tuned?". Good values of one optimizer are not good for another: a good learning rate
-for SGD is about a hundred times that for Adam.
+Playbook: "How should Adam's hyperparameters be tuned?". Optimizers need different values: a good learning rate for SGD is about
+a hundred times a good one for Adam.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffices if only the learning rate is tuned. With more trials, the playbook tunes more hyperparameters."""
+"""Number of trials that suffices if only the learning rate is tuned. The playbook tunes more hyperparameters if the study has more
+trials.
+"""
 
 
 @dataclass(frozen=True)
-class Rung:
+class TunableHyperparameter:
     """A hyperparameter of an optimizer that a study tunes if it has at least `min_trials` trials."""
 
     name: str
@@ -30,22 +32,22 @@ class Rung:
     scale: Scale = "log"
 
 
-_RATE = Rung("learning_rate", 0, 1e-3, 1e-5, 0.03)
+_RATE = TunableHyperparameter("learning_rate", 0, 1e-3, 1e-5, 0.03)
 _ADAM = (
     _RATE,
-    Rung("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
-    Rung("epsilon", 25, 1e-8, 1e-10, 1e-3),
-    Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
+    TunableHyperparameter("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
+    TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3),
+    TunableHyperparameter("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
-_MOMENTUM = Rung("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
-_SGD = (Rung("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
-LADDERS: Mapping[str, tuple[Rung, ...]] = {
+_MOMENTUM = TunableHyperparameter("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
+_SGD = (TunableHyperparameter("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
+LADDERS: Mapping[str, tuple[TunableHyperparameter, ...]] = {
     "adam": _ADAM,
     "adamw": _ADAM,
     "nadam": _ADAM,
     "sgd": _SGD,
     "nesterov": _SGD,
-    "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
+    "rmsprop": (_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
 """Hyperparameters of each optimizer that can be tuned. The ranges are deliberately wide, but contain no unusual learning rates
 (`usual_rates`); later reports move or narrow them."""
@@ -75,19 +77,21 @@ def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str
     return next(chosen, facts.get("optimizer", ""))
 
 
-def denotes(rung: str, name: str, optimizer: str = "") -> bool:
+def names_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
     """Return True if a name, such as lr, adam_beta1 or eps, denotes the hyperparameter `rung` of the optimizer."""
     short = "".join(words_of(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _ALIASES.get(rung))
 
 
 def need_different_ranges(values: Iterable[Value]) -> bool:
-    """Return True if these optimizers need different ranges. An unknown optimizer differs from all others."""
+    """Return True if these optimizers need different ranges. An unknown optimizer counts as different from all others."""
     return len({LADDERS.get(optimizer_of(v) or "", v) for v in values}) > 1
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """Return the names of (choice of optimizer, learning rate) if optimizers with different usual rates share one searched rate."""
+    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer,
+    learning rate).
+    """
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None

@@ -44,13 +44,13 @@ def is_architecture(name: str) -> bool:
     words = set(words_of(name))
     if words & _NO_SHAPE_WORDS or any(word.startswith("init") for word in words) or counts_training(name):
         return False
-    if is_of_optimizer(name) or is_regulariser(name) or is_batch_size(name) or is_of_machine(name):
+    if belongs_to_optimizer(name) or is_regulariser(name) or is_batch_size(name) or belongs_to_machine(name):
         return False
     return bool(words & _SHAPE_WORDS) or any(pair <= words for pair in _SHAPE_PAIRS)
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return True if the study varies this hyperparameter and it is a size in the architecture of a neural network."""
+    """Return True if the study varies this hyperparameter and the hyperparameter is a size of the neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False
@@ -77,7 +77,7 @@ def is_regulariser(name: str) -> bool:
     )
 
 
-def clips_norm(name: str) -> bool:
+def is_clipping_threshold(name: str) -> bool:
     """Return True if the name denotes a limit on the gradient norm: max_grad_norm, clip_norm."""
     words = set(words_of(name))
     if words & _NO_NORM_CLIP_WORDS:
@@ -86,17 +86,17 @@ def clips_norm(name: str) -> bool:
     return clips or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
 
 
-def is_continuous(name: str) -> bool:
-    """Return True if the name denotes a quantity that can also be a fraction: a learning rate or the strength of a regulariser."""
+def can_be_fractional(name: str) -> bool:
+    """Return True if the name denotes a quantity that need not be whole: a learning rate or the strength of a regulariser."""
     return is_learning_rate(name) or is_regulariser(name)
 
 
-def is_of_optimizer(name: str) -> bool:
+def belongs_to_optimizer(name: str) -> bool:
     """Return True if the hyperparameter belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER_WORDS) and not is_regulariser(name))
 
 
-def is_of_machine(name: str) -> bool:
+def belongs_to_machine(name: str) -> bool:
     """Return True if the parameter concerns hardware, data loading or logging; such parameters do not affect results."""
     return bool(set(words_of(name)) & _MACHINE_WORDS)
 

@@ -1,4 +1,4 @@
-"""Placeholders in a command that pass a study's settings other than hyperparameters to the training.
+"""Placeholders in a command, which pass a study's settings other than hyperparameters to the training.
 
 `{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule;
 `{schedule.decay_steps}` is an example of the schedule's numbers. `{seed}` differs between runs.
@@ -23,11 +23,11 @@ def values(spec: StudySpec) -> dict[str, str]:
     return {name: str(value) for name, value in all_fields.items() if value is not None}
 
 
-def to_pass(spec: StudySpec) -> tuple[str, ...]:
+def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
     """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
 
-    `max_train_steps` is not needed if a hyperparameter already sets this number of steps, nor `schedule` if one
-    sets its kind.
+    `max_train_steps` is not needed if a hyperparameter sets the number of steps; `schedule` is not needed if one sets the
+    schedule's kind.
     """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")
@@ -45,6 +45,6 @@ def to_pass(spec: StudySpec) -> tuple[str, ...]:
     return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in named)
 
 
-def option(name: str) -> str:
+def command_option(name: str) -> str:
     """Return the usual command-line option with a placeholder: `--max-train-steps {max_train_steps}`."""
     return f"--{name.removeprefix(SCHEDULE + '.').replace('_', '-')} {{{name}}}"

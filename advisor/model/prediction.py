@@ -1,6 +1,7 @@
-"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges them after its trials have ended.
+"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next study's
+trials have ended.
 
-Each prediction contains all numbers needed to judge it without the earlier study. Objective values keep their original sign.
+Each prediction contains all numbers needed to judge it without the earlier study. Objective values are not negated.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.words import share, short
+from advisor.model.words import share, short_text
 
 if TYPE_CHECKING:
     from advisor.model.spec import Objective
@@ -62,7 +63,7 @@ class BestReaches(_Finite):
 
 
 class ShareOfTrials(_Finite):
-    """Prediction that the share of one kind of trials among the ended trials lies on one side of a bound."""
+    """Prediction that the share of one kind of trial among the ended trials is above, or is below, a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
@@ -71,16 +72,16 @@ class ShareOfTrials(_Finite):
     at_most: Part | None = None
     at_least: Part | None = None
     was: Part
-    """Share of such trials in the study that the prediction is based on."""
+    """Share of trials of this kind in the study that the prediction is based on."""
 
 
 class Settled(_Finite):
-    """Prediction that the rule does not report the same problem again."""
+    """Prediction that the rule will not report the same problem again."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str | None = None
-    """The problem that the rule reported earlier; only in older files."""
+    """The problem that the rule reported earlier; only older files contain it."""
 
 
 Expected = Annotated[
@@ -100,8 +101,8 @@ class Prediction(_Finite):
     """Probability that the prediction comes true; None if unknown."""
 
 
-def significant(value: float, digits: int = 4) -> float:
-    """Round the value to this many significant digits, because predictions are not more precise than that."""
+def round_significant(value: float, digits: int = 4) -> float:
+    """Round the value to a few significant digits, because predictions are not more precise."""
     return float(f"{value:.{digits}g}")
 
 
@@ -116,9 +117,12 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     return f"{_phrase(prediction, objective)}{likely}{saves}"
 
 
-def _only_saves(expects: Expected) -> bool:
-    """Return True if the prediction expects no better value, apart from rounding."""
-    return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
+def _only_saves(expectation: Expected) -> bool:
+    """Return True if the predicted value is no better than the value before, apart from rounding."""
+    return isinstance(expectation, BestReaches) and expectation.expected in (
+        expectation.than,
+        round_significant(expectation.than, 3),
+    )
 
 
 def _phrase(prediction: Prediction, objective: Objective) -> str:
@@ -126,19 +130,23 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
     bound = "at most" if objective.direction == "minimize" else "at least"
     match expects:
         case BestBeyond():
-            than = "" if expects.than is None else f", with {metric} better than {short(expects.than)}"
+            than = "" if expects.than is None else f", with {metric} better than {short_text(expects.than)}"
             above = "above" if expects.side == "high" else "below"
-            return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
+            return f"the best trial has {expects.parameter} {above} {short_text(expects.end)}{than}"
         case BestNear():
-            low, high = map(short, expects.ends)
-            return f"the best trial has {expects.parameter} from {low} to {high}, near {short(expects.value)}"
+            low, high = map(short_text, expects.ends)
+            return f"the best trial has {expects.parameter} from {low} to {high}, near {short_text(expects.value)}"
         case BestReaches():
             likely = (
-                "" if expects.expected is None or _only_saves(expects) else f", most likely {short(expects.expected)}"
+                ""
+                if expects.expected is None or _only_saves(expects)
+                else f", most likely {short_text(expects.expected)}"
             )
-            return f"the best {metric} is {bound} {short(expects.value)}{likely} (it was {short(expects.than)})"
+            return (
+                f"the best {metric} is {bound} {short_text(expects.value)}{likely} (it was {short_text(expects.than)})"
+            )
         case ShareOfTrials():
-            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"
+            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short_text(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
             return f"{side} {share(part or 0.0)} of the trials {what} (it was {share(expects.was)})"
     return f"{prediction.rule} does not find this again"
@@ -153,5 +161,5 @@ __all__ = [
     "Settled",
     "ShareOfTrials",
     "describe_prediction",
-    "significant",
+    "round_significant",
 ]

@@ -1,4 +1,4 @@
-"""Decisions about how an experiment is read as a study: those of the user, and those made automatically."""
+"""Decisions about how to read an experiment as a study: the user's decisions, and automatic ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal[
 
 
 class Reading(FrozenModel):
-    """Decisions of the user about how to read the experiment. They override what the analysis would infer."""
+    """Decisions of the user about how to read the experiment. These decisions override what the analysis would infer."""
 
     ignore: tuple[str, ...] = ()
     """Parameters that are no hyperparameters."""
@@ -40,4 +40,4 @@ class Decision(FrozenModel):
     overrule: str | None = None
     """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is none."""
     parameters: tuple[str, ...] = ()
-    """Parameters that have one value in the analysed runs, and other values in runs that were left out."""
+    """Parameters with a single value in the analysed runs and with other values in runs that were left out."""

@@ -37,11 +37,11 @@ Scale = Literal["linear", "log", "reverse-log"]
 
 
 def setting_key(params: Mapping[str, Value]) -> SettingKey:
-    """Return the key of a setting. Numbers are rounded to seven digits, because they pass through text and 32-bit floats."""
-    return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
+    """Return the key of a setting. Numbers are rounded to seven digits, because text and 32-bit floats change the later digits."""
+    return tuple(sorted((name, _rounded_value(value)) for name, value in params.items()))
 
 
-def _rounded(value: Value) -> str:
+def _rounded_value(value: Value) -> str:
     return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
@@ -60,7 +60,7 @@ class Domain(BaseModel):
     choices: tuple[Value, ...] | None = None
     """Values to choose from, instead of a range."""
     limits: tuple[float | None, float | None] | None = None
-    """[minimum, maximum] for all later ranges, due to memory, latency or the task; null means no limit."""
+    """[minimum, maximum] for the ranges of this and all later studies, due to memory, latency or the task; null means no limit."""
 
     @model_validator(mode="after")
     def _check_domain(self) -> Self:
@@ -116,7 +116,7 @@ class Domain(BaseModel):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The declared limits of the range (minimum, maximum), or an infinity if no limit is declared."""
+        """The declared limits of the range (minimum, maximum); infinite if no limit is declared."""
         minimum, maximum = self.limits or (None, None)
         return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
@@ -136,8 +136,8 @@ class Domain(BaseModel):
         """Return the positions of `values` (n,) on the range's scale: 0 at `low`, 1 at `high`, below 0 or above 1 outside the
         range.
 
-        The position of a choice is index / (number of choices - 1). It is NaN for a value that is not among the choices or not on
-        the scale, such as zero on a log scale or a word in a range.
+        The position of a choice is index / (number of choices - 1). The position is NaN for a value that is not among the
+        choices or not on the scale, such as zero on a log scale or a word in a range.
         """
         if not self.numeric:
             index: dict[Value, int] = {}
@@ -175,8 +175,8 @@ class Domain(BaseModel):
     def draw(self, position: float) -> Value:
         """Return the value for a uniformly distributed `position` in [0, 1).
 
-        Unlike with `from_unit`, all integers in a linear range are equally likely. On a log scale, an integer's probability is
-        proportional to the logarithmic length of the interval that rounds to it. Floats are rounded to 12 significant digits,
+        In contrast to `from_unit`, all integers in a linear range are equally likely. On a log scale, an integer's probability
+        is proportional to the logarithmic length of the interval that rounds to it. Floats are rounded to 12 significant digits,
         because logarithms differ between platforms in the last bit.
         """
         if not self.numeric:
@@ -197,23 +197,27 @@ class Domain(BaseModel):
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return True if the domain contains a logged `value`; a choice may differ from it by rounding or in letter case."""
+        """Return True if the domain contains a logged `value`; for choices, rounding and letter case do not matter."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
-        """Return a mask of the logged values (n,) that the domain contains; see `allows`."""
+        """Return a mask of the logged values (n,) for which `allows` is True."""
         if self.numeric:
             positions = self.to_unit(values)
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
-        known_values = {(type(v), v): v for v in values}  # keys include the type, because True equals 1
+        known_values = {(type(v), v): v for v in values}  # the keys include the type, because True equals 1
         options = self.options
-        allowed = {key: v in options or any(same(v, option) for option in options) for key, v in known_values.items()}
+        allowed = {
+            key: v in options or any(equal_values(v, option) for option in options) for key, v in known_values.items()
+        }
         return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 
-def same(value: Value, other: Value) -> bool:
-    """Return True if two values are equal except for rounding, or in letter case if either is a word."""
-    if isinstance(value, str) or isinstance(other, str):  # a choice between words and numbers logs 1 as the word "1"
+def equal_values(value: Value, other: Value) -> bool:
+    """Return True if two values are equal apart from rounding or, if one of them is a word, from letter case."""
+    if isinstance(value, str) or isinstance(
+        other, str
+    ):  # if the choices include words and numbers, 1 is logged as the word "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
@@ -230,34 +234,34 @@ def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
     return np.where(np.isfinite(logs), logs, np.nan)
 
 
-def rounded(value: float, digits: int = 3) -> float:
-    """Round `value` to this many significant digits. If it is just below 1, round 1 - value instead, so that 0.9995 does not become
-    1.
-    """
+def round_significant(value: float, digits: int = 3) -> float:
+    """Round `value` to this many significant digits. Just below 1, round 1 - value instead, so that 0.9995 does not become 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
 
 
 MAX_ROUNDING = 0.01
-"""Maximum change of the end of an inferred range due to rounding, as a share of its value and of the range."""
+"""Maximum change of the end of an inferred range due to rounding, as a share of the end's value and of the range."""
 MAX_DIGITS = 6
 """Maximum number of significant digits of a rounded end."""
 
 
-def outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards to two significant digits, or to more if that moves it by over 1 % of itself or `width`."""
-    value = float(f"{value:.12g}")  # removes rounding errors of earlier computations
-    if not value or rounded(value) == value:
+def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
+    """Round the end of a range outwards to two significant digits, or to more if two change the end by over 1 % of its value or of
+    `width`.
+    """
+    value = float(f"{value:.12g}")  # this removes rounding errors of earlier computations
+    if not value or round_significant(value) == value:
         return value
     if 0.99 < value < 1:
-        return round(1 - outwards(1 - value, "high" if side == "low" else "low", width), 15)
+        return round(1 - round_outwards(1 - value, "high" if side == "low" else "low", width), 15)
     most = MAX_ROUNDING * min(abs(value), width)
-    ends = (_outwards(value, side, digits) for digits in range(2, MAX_DIGITS))
-    return next((end for end in ends if abs(end - value) <= most), _outwards(value, side, MAX_DIGITS))
+    ends = (_round_outwards(value, side, digits) for digits in range(2, MAX_DIGITS))
+    return next((end for end in ends if abs(end - value) <= most), _round_outwards(value, side, MAX_DIGITS))
 
 
-def _outwards(value: float, side: str, digits: int) -> float:
+def _round_outwards(value: float, side: str, digits: int) -> float:
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
     return float(f"{(math.floor if side == 'low' else math.ceil)(value / unit) * unit:.{digits}g}")
 
@@ -282,7 +286,7 @@ _NOT_NEGATIVE_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split(
 def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
     """Return the limits (low, high) of all ranges of a hyperparameter with this name; infinite if there is no limit.
 
-    Betas, momentum, dropout and smoothing are between 0 and 1; learning rates, sizes and integers are above 0.
+    For example, betas, momentum, dropout and smoothing lie between 0 and 1; learning rates, sizes and integers lie above 0.
     """
     phrases = _phrases(name)
     if phrases & _OPEN_UNIT_NAMES or "oneminusmomentum" in phrases:
@@ -325,7 +329,7 @@ _COUNTING_WORDS = {
 def counts_training(name: str) -> bool:
     """Return True if the name denotes the length of training: epochs, max_steps, trainer.maxEpochs, num_iterations.
 
-    All words of the name must be about length, so warmup_steps, steps_per_epoch, eval_steps and step_size do not count.
+    All words of the name must concern length, so warmup_steps, steps_per_epoch, eval_steps and step_size do not count.
     """
     words = words_of(name)
     units = [w for w in words if w in _LENGTH_WORDS]
@@ -343,7 +347,7 @@ def counts_epochs_of_training(name: str) -> bool:
 
 
 def names_schedule(name: str) -> bool:
-    """Return True if the name is Transformers' for the kind of the learning-rate schedule, whose values study files use as well."""
+    """Return True if this is Transformers' name for the kind of learning-rate schedule; study files use the same kinds."""
     return words_of(name)[-3:] == ["lr", "scheduler", "type"]
 
 
@@ -373,8 +377,8 @@ def is_learning_rate(name: str) -> bool:
 def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
     """Return the scale for a new range of this hyperparameter; `scale` unless its name suggests another one.
 
-    A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps. If that number differs tenfold
-    between the ends of a range, the scale is reverse-log, because on a linear scale few trials would lie near 1.
+    A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps. If this number of steps differs
+    tenfold between the ends of a range, the scale is reverse-log, because on a linear scale few trials would lie near 1.
     """
     if is_learning_rate(name) and low > 0:
         return "log"

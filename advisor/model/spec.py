@@ -23,7 +23,7 @@ Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "s
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
 SAME = "the same in every trial"
-"""Reason why a parameter that the trials did not vary is fixed. Study files list such parameters as constants."""
+"""Reason for fixing a parameter: the trials did not vary it. Study files list parameters with this reason as constants."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
@@ -46,8 +46,8 @@ class Objective(BaseModel):
         return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
-class MisplacedError(ValueError):
-    """A validation error in a study file, with the keys that lead to the wrong entry; the line number is found from these keys."""
+class SpecEntryError(ValueError):
+    """A validation error in a study file, with the keys that lead to the wrong entry; these keys serve to find the line number."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class Parameter(Domain):
     formula: str | None = None
     """Formula of a derived parameter, such as `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
-    """Formula for a searched parameter that trials did not log, such as `learning_rate / (1 - momentum)`."""
+    """Formula that computes a searched parameter from logged ones, such as `learning_rate / (1 - momentum)`."""
     when: Mapping[str, Value] | None = None
     """Condition under which the parameter exists: {other parameter: its value}."""
     why: str | None = None
@@ -116,7 +116,7 @@ class Parameter(Domain):
         return self.role not in ("fixed", "derived") and self.varied
 
     def fixed_at(self, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value. It keeps its declared limits unless the value is outside them."""
+        """Return the parameter fixed at this value. The parameter keeps its declared limits unless the value is outside them."""
         inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
         limits = self.limits if inside else None
         kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
@@ -169,7 +169,7 @@ class Region(BaseModel):
 
 
 class Checkpoints(BaseModel):
-    """Policy for the checkpoints that each trial keeps, so that its best step can be selected afterwards."""
+    """Policy for the checkpoints that each trial keeps, so that the best step can be selected afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -219,7 +219,7 @@ class StudySpec(BaseModel):
     predictions: tuple[Prediction, ...] = ()
     """Predicted effects of the advice behind this study; `advisor analyze` judges them after the trials have ended."""
     final_train_steps: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps of the final model, if trials are shorter; the playbook calls this the production length."""
+    """Optimizer steps of the final model's training, if trials are shorter; the playbook calls this the production length."""
     probe: Probe | None = None
     """Kind of measurement, if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
@@ -239,46 +239,46 @@ class StudySpec(BaseModel):
         formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
             if name in _dependencies(name, conditions):
-                raise MisplacedError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
+                raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
             if name in _dependencies(name, formulas):
-                raise MisplacedError(f"the formula of {name!r} is circular", "parameters", name, "formula")
+                raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
         for i, region in enumerate(self.forbidden):
             for name in region.where:
                 if name not in self.parameters:
-                    raise MisplacedError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
+                    raise SpecEntryError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
         for i, setting in enumerate(self.settings):
             for name in setting:
                 if name not in self.parameters:
-                    raise MisplacedError(f"{name!r} is not in the study", "settings", str(i), name)
+                    raise SpecEntryError(f"{name!r} is not in the study", "settings", str(i), name)
         return self
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:
         for parent, required in (parameter.when or {}).items():
             keys = ("parameters", name, "when", parent)
             if parent not in self.parameters:
-                raise MisplacedError(f"parameter {name!r} depends on {parent!r}, which is not in the study", *keys)
+                raise SpecEntryError(f"parameter {name!r} depends on {parent!r}, which is not in the study", *keys)
             if self.parameters[parent].role == "derived":
-                raise MisplacedError(f"parameter {name!r} cannot depend on {parent!r}, which is derived", *keys)
+                raise SpecEntryError(f"parameter {name!r} cannot depend on {parent!r}, which is derived", *keys)
             options = self.parameters[parent].options
             if options and required not in options:
-                raise MisplacedError(
+                raise SpecEntryError(
                     f"parameter {name!r} requires {parent} = {required!r}, which is not one of its choices", *keys
                 )
 
     def _check_names(self, name: str, key: str, text: str | None) -> None:
         for other in sorted(_names(text)):
             if other not in self.parameters:
-                raise MisplacedError(
+                raise SpecEntryError(
                     f"{text!r} refers to {other!r}, which is not in the study", "parameters", name, key
                 )
             if other == name:
-                raise MisplacedError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
+                raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
         """Return the trial {parameter: value} with all parameters added that can be computed from it.
 
-        Derived parameters use `formula`, searched ones use `equals`. A parameter is left out if its condition is not met
-        or its value is not finite.
+        Derived parameters are computed by `formula`, searched ones by `equals`. A parameter is left out if its condition is not
+        met or if its value is not finite.
         """
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
@@ -321,7 +321,7 @@ class StudySpec(BaseModel):
         return True
 
     def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value; unchanged if it is a constant with this value."""
+        """Return the parameter fixed at this value; unchanged if the parameter is a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 

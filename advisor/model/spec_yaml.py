@@ -16,15 +16,17 @@ from pydantic import ValidationError
 
 from advisor.model.errors import AdvisorError
 from advisor.model.prediction import describe_prediction
-from advisor.model.spec import SAME, MisplacedError, Parameter, Region, StudySpec
-from advisor.model.words import capital, clean, short
+from advisor.model.spec import SAME, Parameter, Region, SpecEntryError, StudySpec
+from advisor.model.words import capitalise, clean, short_text
 
 _MAX_BYTES = 2_000_000
 """Maximum size of a study file in bytes."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader with YAML 1.2 scalars. It rejects aliases (which can expand a small file), tags and unpaired surrogates."""
+    """YAML loader with YAML 1.2 scalars. The loader rejects aliases (which can expand a small file), tags and unpaired
+    surrogates.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -41,7 +43,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that quotes text which YAML 1.1 or 1.2 would not read as text."""
+    """YAML dumper that quotes any text that YAML 1.1 or 1.2 would not read as text."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -81,7 +83,7 @@ def load(path: Path) -> StudySpec:
 
 
 def loads(text: str, *, source: str = "study file") -> StudySpec:
-    """Parse the study in the text. Raises AdvisorError as `load` does, with `source` as the name of the text."""
+    """Parse the study in the text. Raises AdvisorError as `load` does; `source` is the name of the text in the message."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -101,7 +103,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
     except ValidationError as error:
         first = error.errors()[0]
         misplaced = first.get("ctx", {}).get("error")
-        keys = misplaced.keys if isinstance(misplaced, MisplacedError) else ()
+        keys = misplaced.keys if isinstance(misplaced, SpecEntryError) else ()
         location = (*(str(part) for part in first["loc"]), *keys)
         line = _line_of_node(node, location)
         key = " ".join(".".join(location).split()) or "study file"
@@ -185,7 +187,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
     """
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
-    origin = clean(short(parent.study))
+    origin = clean(short_text(parent.study))
     head = (
         f"# Written by advisor to follow {origin}. A comment says where a parameter differs from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
@@ -194,7 +196,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
 
 
 def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the study. differences: comment on each parameter that differs from the last round."""
+    """Yield the lines of the study file. differences: comment on each parameter that differs from the last round."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
@@ -226,7 +228,7 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
         yield "  # What this study is expected to show. `advisor analyze` says whether it did."
         for prediction in spec.predictions:
             text = describe_prediction(prediction, spec.objective)
-            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capital(text)}."), _WIDTH))
+            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capitalise(text)}."), _WIDTH))
             entries = prediction.model_dump(mode="json", exclude_none=True)
             yield f"  - {_entry('rule', entries.pop('rule'))}"
             yield from (f"    {_entry(key, value, flow=True)}" for key, value in entries.items())
@@ -253,11 +255,11 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     if spec.settings:
         yield "settings:"
         for setting in spec.settings:
-            yield f"  - {_flow(dict(setting))}"
+            yield f"  - {_one_line_yaml(dict(setting))}"
 
 
 def _is_constant(parameter: Parameter) -> bool:
-    """Return True if one line describes the parameter completely, because trials never varied it."""
+    """Return True if one line describes the parameter completely, because trials never varied the parameter."""
     value = parameter.value
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
 
@@ -294,7 +296,7 @@ def _region(region: Region) -> Iterator[str]:
 
 
 def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
-    """Return a comment on each parameter that differs from `parent` in more than its reason."""
+    """Return a comment on each parameter that differs from the one in `parent` in more than the reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
         old_parameter = parent.parameters.get(name)
@@ -312,17 +314,17 @@ def describe(parameter: Parameter, verb: str = "searched") -> str:
     verb: first word if the study varied the parameter.
     """
     if parameter.role == "fixed":
-        return f"fixed it at {short(parameter.value)}"
+        return f"fixed it at {short_text(parameter.value)}"
     if parameter.formula is not None:
-        return f"computed it as {short(parameter.formula)}"
+        return f"computed it as {short_text(parameter.formula)}"
     if parameter.numeric:
-        return f"{verb} {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
-    return f"{verb} " + ", ".join(short(option) for option in parameter.options)
+        return f"{verb} {short_text(parameter.low)} to {short_text(parameter.high)} ({parameter.scale})"
+    return f"{verb} " + ", ".join(short_text(option) for option in parameter.options)
 
 
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
-        return f"{key}: {_flow(value)}"
+        return f"{key}: {_one_line_yaml(value)}"
     return f"{key}: {_scalar(value)}"
 
 
@@ -337,7 +339,7 @@ def _wrapped(value: Any, indent: str) -> Iterator[str]:
     yield from (indent + line for line in body.splitlines())
 
 
-def _flow(value: Any) -> str:
+def _one_line_yaml(value: Any) -> str:
     body: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
     return body.rstrip()
 

@@ -25,7 +25,7 @@ Status = Literal[
     "pruned",  # ended by a tuner because other trials were better; its result at full length is unknown
     "stopped",
     "diverged",
-    "not_learned",  # ended at chance level or on another degenerate plateau
+    "not_learned",  # ended at the chance level or on another degenerate plateau
     "infeasible",
     "no_data",
     "running",
@@ -50,8 +50,9 @@ Signal = Literal[
     "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is one
     "examples_per_second",
     "clipped",  # share of updates whose gradient was clipped
-    "loss_scale",  # factor by which a gradient scaler multiplies the loss
-    "skipped_steps",  # number of steps that the scaler skipped just before this one
+    "loss_scale",  # factor by which the gradient scaler multiplies the loss
+    "skipped_steps",  # number of steps that the gradient scaler skipped just before this step
+    "attention_logit",  # largest attention logit of a batch over all layers, before the softmax
     "device_utilisation",  # share of time during which the device was computing
     "device_memory",  # peak number of bytes that tensors have used on the device so far
     "policy_reward",  # mean reward of the completions that a policy is trained on
@@ -137,7 +138,8 @@ class Trial:
     round: int | None = None
     """Number of the earlier round that the trial comes from; None for a trial of this study."""
     reason: str = ""
-    """Reason for an inferred status, as a clause ("its training loss is NaN from step 300 on"); empty if the status was recorded.
+    """Reason for the status, as a clause ("its training loss is NaN from step 300 on"), if it was inferred; empty if it was
+    recorded.
     """
     tags: Mapping[str, str] = field(default_factory=dict)
     """The user's own tags of the run."""
@@ -178,18 +180,19 @@ class Study:
     warnings: tuple[str, ...] = ()
     """Warnings about the study's data, one sentence each."""
     unit: StepUnit = "step"
-    """Unit of the steps of curves: optimizer steps, epochs if only epochs were logged, or a time if times were logged as steps."""
+    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or a time if times were logged as steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
     target: float | None = None
-    """Value of the objective at which the trainings stopped, so that their results are equal by design; None without one."""
+    """Value of the objective at which every training stopped, so that results are equal by design; None if there is no such value.
+    """
     lengths: Mapping[str, float] = field(default_factory=dict)
-    """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show it."""
+    """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show this."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that are excluded from the data solely because they lie outside this study's space. Their indices
-    are not valid in this study.
+    """Trials of earlier rounds that are excluded from the data solely because they lie outside this study's space. The indices
+    of these trials are not valid in this study.
     """
 
     @property
@@ -251,7 +254,8 @@ class Study:
     def train_cost_curve(self, trial: Trial) -> Curve:
         """Return the trial's cost on training data (lower is better): the objective on training data, or else a training loss.
 
-        It is empty if neither was logged. Values of `cost_curve` are comparable with the training objective, but not with a loss.
+        The curve is empty if neither was logged. Values of `cost_curve` are comparable with the objective on training data, but not
+        with a loss.
         """
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
@@ -269,7 +273,7 @@ class Study:
     def cut_short(self, trial: Trial) -> bool:
         """Return True if the trial was pruned, stopped early, or evaluated for less than 90 % of its planned steps.
 
-        If its planned steps are unknown, return True if the trial was stopped.
+        For a trial with unknown planned steps, return True if the trial was stopped.
         """
         if trial.status in ("pruned", "early_stopped"):
             return True
@@ -322,7 +326,7 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, best first, or those among `trials`.
+        """Return the comparable trials, or those of `trials` that are comparable, best first.
 
         Trials whose best costs have the same digits, such as a perfect score, are ordered by the mean cost in the second half.
         """

@@ -73,7 +73,7 @@ def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     """Return True if the logged parameters of a run show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
     # Strings for a fast first check, because a run can have a thousand parameters: each matching word contains one of these
-    # strings.
+    # strings strings.
     possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
     return possible and any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
 

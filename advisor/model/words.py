@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from advisor.model.space import Value, rounded
+from advisor.model.space import Value, round_significant
 
 MISSING = "–"
 _REPLACEMENT = "\ufffd"
@@ -21,7 +21,7 @@ def clean(text: object) -> str:
     one_line = _SPACES.sub(" ", str(text)).strip()
     if one_line.isascii() and one_line.isprintable():
         return one_line
-    return "".join(_REPLACEMENT if _unsafe(c) else c for c in one_line)
+    return "".join(_REPLACEMENT if _is_unsafe(c) else c for c in one_line)
 
 
 def encodable(text: str) -> str:
@@ -29,7 +29,7 @@ def encodable(text: str) -> str:
     return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
 
 
-def _unsafe(char: str) -> bool:
+def _is_unsafe(char: str) -> bool:
     return char in _DIRECTION or unicodedata.category(char) in ("Cc", "Cs", "Co", "Cn")
 
 
@@ -62,10 +62,10 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def trimmed(value: float | None, digits: int = 4) -> str:
+def plain_number(value: float | None, digits: int = 4) -> str:
     """Return a number as `number` does, but without trailing zeros, which are meaningless in hyperparameters."""
     if value is not None and 0.99 < value < 1:
-        return f"{rounded(value, digits):.12g}"
+        return f"{round_significant(value, digits):.12g}"
     text = number(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
@@ -78,11 +78,11 @@ def setting(value: Value | None, digits: int = 4) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return clean(value) or "“”"
-    return trimmed(float(value), digits)
+    return plain_number(float(value), digits)
 
 
 def count_best(n: int, noun: str = "trial") -> str:
-    """Return the n best with their noun, `best trial` or `best 12 trials`."""
+    """Return `best trial` for n = 1, `best 12 trials` for n = 12."""
     return f"best {noun}" if n == 1 else f"best {count(n, noun)}"
 
 
@@ -95,7 +95,7 @@ _NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "e
 
 
 def spelled(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun; numbers up to ten are spelled as words."""
+    """Return a number with its noun; numbers up to ten are written as words."""
     word = _NUMBER_WORDS[n] if n < len(_NUMBER_WORDS) else f"{n:,}"
     return f"{word} {noun if n == 1 else plural or noun + 's'}"
 
@@ -110,12 +110,14 @@ def listed(items: Iterable[str], limit: int = 3) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line per row of a table, with each column as wide as its longest cell. All rows have equally many cells."""
+    """Return one line per row of a table, with each column as wide as its longest cell. Each row must have the same number of
+    cells.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def capital(text: str) -> str:
+def capitalise(text: str) -> str:
     """Return `text` with a capital first letter."""
     return text[:1].upper() + text[1:]
 
@@ -126,10 +128,10 @@ def sentence(text: str) -> str:
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 
-def short(value: Value | None) -> str:
+def short_text(value: Value | None) -> str:
     """Return a value as short text: four significant digits, no line breaks."""
     if isinstance(value, float):
-        return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
+        return f"{round_significant(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import get_args
 
 from advisor.model import parameter_kinds
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import Side, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
-from advisor.model.words import clean, setting, trimmed
+from advisor.model.words import clean, plain_number, setting
 from advisor.planning.base import validate
 from advisor.planning.goals import with_range
 
@@ -81,15 +81,15 @@ def _with_room_beyond(old: Parameter, rate: str, size: str, successful: list[Tri
     assert high is not None
     outermost: dict[Side, bool] = {"low": best == min(tried), "high": best == max(tried)}
     if outermost["high"]:
-        high = max(high, min(significant(best * HALF_DECADE, 2), most))
+        high = max(high, min(round_significant(best * HALF_DECADE, 2), most))
     if outermost["low"]:
-        low = min(low, max(significant(best / HALF_DECADE, 2), least))
+        low = min(low, max(round_significant(best / HALF_DECADE, 2), least))
     sides = [s for s in get_args(Side) if outermost[s]]
     if (low, high) == (old.low, old.high) or len(sides) != 1:
         return old
     why = (
         f"the best of the {len(successful)} trials with a {clean(size)} near {setting(successful[0].params[size])} has their "
-        f"{sides[0]}est rate, {trimmed(best)}, so a better one may lie beyond"
+        f"{sides[0]}est rate, {plain_number(best)}, so a better one may lie beyond"
     )
     why = f"{old.why.rstrip('.')}. {why[0].upper()}{why[1:]}" if old.why else why
     return old.model_copy(update={"low": low, "high": high, "why": why})

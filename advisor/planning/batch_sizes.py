@@ -27,8 +27,8 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
     parameter = study.spec.parameters[name]
     if parameter.role == "scientific" or best is None:
         return _listed(parameter, study, name)
-    fastest = throughput.recommended(study, name)
-    size = fastest or throughput.largest_of_good(study, name) or as_number(best)
+    fastest = throughput.recommended_batch_size(study, name)
+    size = fastest or throughput.largest_good_batch_size(study, name) or as_number(best)
     if not size > 0:  # a word such as "auto"
         return parameter.fixed_at(best, why="as in the best trial")
     value = throughput.usable_size(study, name, size)
@@ -38,7 +38,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
 
 def needs_throughput(study: Study) -> bool:
     """Return whether the study searched a batch size, but did not log the throughput that should decide it."""
-    return len(throughput.speeds(study)) < 2
+    return len(throughput.throughputs(study)) < 2
 
 
 def _reason(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:

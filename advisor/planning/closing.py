@@ -20,12 +20,12 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Change, FixParameter, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.optimizers import RATE_TRIALS
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
-from advisor.model.words import clean, listed, setting, share, trimmed
+from advisor.model.words import clean, listed, plain_number, setting, share
 from advisor.planning import gain, price
 from advisor.planning.base import best_setting, name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
@@ -108,7 +108,7 @@ def stopped_if_settled(
 def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
     """Return the maximum probability that the search finds a better setting, if it would hardly find one; else None."""
     best = trials_inside(spec, study.ranked()[:1])
-    if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_otherwise(study, spec) or not best:
+    if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None
     state = assess(study, verdicts, rules).state
     if state != "wrong" and gain.hopeless(study, spec):
@@ -124,7 +124,7 @@ def _candidates(
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
     # More settings cannot be better than a perfect one, and do not show which of the compared settings is better.
     compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared(study)
-    if validation.perfect(study) or compares:
+    if validation.perfect_trials(study) or compares:
         yield reseed(study, base)
         return
     yield _tuned_for_batch(study, base)
@@ -179,8 +179,8 @@ def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
     ):
         return rate
     middle, (least, most) = math.sqrt(rate.low * rate.high), rate.reach
-    low, high = (significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
-    why = f"a decade around the rates that were tried, {trimmed(rate.low)} to {trimmed(rate.high)}"
+    low, high = (round_significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
+    why = f"a decade around the rates that were tried, {plain_number(rate.low)} to {plain_number(rate.high)}"
     return rate.model_copy(update={"low": max(low, least), "high": min(high, most), "scale": "log", "why": why})
 
 
@@ -199,7 +199,7 @@ def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
     """Return the repeats with a note on the effect that the trials so far would have shown, if a test for an effect found none."""
     tried, searched = settings.read(study).successes, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
-    if pruned or evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:
+    if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > EFFECT:
         return spec
     try:
         importance.read(study)

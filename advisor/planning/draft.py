@@ -21,7 +21,7 @@ from advisor.model.change import (
     SetField,
     SetRange,
 )
-from advisor.model.space import outwards
+from advisor.model.space import round_outwards
 from advisor.model.spec import StudySpec
 from advisor.planning import roles
 from advisor.planning.base import validate
@@ -74,8 +74,12 @@ class Draft:
         if start is None or start.low is None or start.high is None:
             return change
         width = start.high - start.low
-        kept = {"low": start.low} if start.low <= change.low and outwards(change.low, "low", width) == start.low else {}
-        if change.high <= start.high and outwards(change.high, "high", width) == start.high:
+        kept = (
+            {"low": start.low}
+            if start.low <= change.low and round_outwards(change.low, "low", width) == start.low
+            else {}
+        )
+        if change.high <= start.high and round_outwards(change.high, "high", width) == start.high:
             kept["high"] = start.high
         return change.model_copy(update=kept)
 

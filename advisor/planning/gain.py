@@ -14,10 +14,10 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.space import promising, sampler, settings
 from advisor.model.finding import MissingData
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import clean, share, trimmed
+from advisor.model.words import clean, plain_number, share
 from advisor.planning.base import AFTER_FIX, searches
 from advisor.stats import best_of, difference
 
@@ -61,7 +61,11 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
         or spec.goal.startswith(AFTER_FIX)
     ):
         return None
-    if not spec.searches_within(study.spec) or promising.trains_otherwise(study, spec) or sampler.learned(study):
+    if (
+        not spec.searches_within(study.spec)
+        or promising.trains_differently(study, spec)
+        or sampler.used_earlier_results(study)
+    ):
         return None
     try:
         settings.require_unpruned(study)
@@ -85,10 +89,10 @@ def sentence(study: Study, spec: StudySpec) -> str:
     if gain is None:
         return ""
     better = "a result that is better by more than noise" if gain.beyond_noise else "a better result"
-    chance = share(significant(gain.chance, 2))
+    chance = share(round_significant(gain.chance, 2))
     text = f"The probability of {better} is {chance if chance.startswith(('under', 'over')) else f'about {chance}'}"
     return (
-        f"{text}, by at most about {trimmed(gain.size, 2)} in {clean(study.spec.objective.metric)}."
+        f"{text}, by at most about {plain_number(gain.size, 2)} in {clean(study.spec.objective.metric)}."
         if gain.size > 0
         else f"{text}."
     )

@@ -25,7 +25,7 @@ from advisor.model.change import (
 )
 from advisor.model.space import as_number, counts_training, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
-from advisor.model.words import clean, count, listed, setting, trimmed
+from advisor.model.words import clean, count, listed, plain_number, setting
 from advisor.planning.base import AFTER_FIX
 from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
@@ -133,7 +133,7 @@ def _fixed(change: FixParameter, before: StudySpec, after: StudySpec) -> tuple[s
     return (
         "Raise" if numbers[1] > numbers[0] else "Lower",
         clean(name),
-        f"{trimmed(numbers[0])} to {trimmed(numbers[1])}",
+        f"{plain_number(numbers[0])} to {plain_number(numbers[1])}",
     )
 
 
@@ -157,7 +157,7 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
     # A threshold may have been used although it was not logged as a hyperparameter.
-    verb = "Search" if old is None and parameter_kinds.clips_norm(name) else _verb(old, new)
+    verb = "Search" if old is None and parameter_kinds.is_clipping_threshold(name) else _verb(old, new)
     return verb, clean(name), domain(new)
 
 
@@ -172,7 +172,7 @@ def domain(parameter: Parameter) -> str:
     """Return a range as `0.001 to 1`, or choices as a list."""
     if parameter.low is None or parameter.high is None:
         return listed([setting(v) for v in parameter.options], limit=6)
-    return f"{trimmed(parameter.low)} to {trimmed(parameter.high)}"
+    return f"{plain_number(parameter.low)} to {plain_number(parameter.high)}"
 
 
 def _verb(old: Parameter | None, new: Parameter) -> str:

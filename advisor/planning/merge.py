@@ -27,7 +27,7 @@ from typing import get_args
 
 from advisor.computed.space import importance
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, RepeatTrial, SetField
+from advisor.model.change import Advise, Change, RepeatTrial
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Side
@@ -163,7 +163,7 @@ class _Merger(Follower):
         for finding in (f for edits in later for f in edits.findings):
             self.defer(finding, WAITS)
         now = [e for e in self.savings if e not in later]
-        self.specs.append(self._noted(_with_notes(spec, [r for e in now for r in _reasons_of_length(e)]), now))
+        self.specs.append(self._noted(_with_notes(spec, [r for e in now for r in e.reasons_of_length]), now))
 
     def put_off(self, stage: Stage) -> None:
         """Defer the stage's findings; advice that changes nothing about the training joins the sweep."""
@@ -327,7 +327,7 @@ class _Merger(Follower):
         for i in self.drafted:
             for change in edits.changes:
                 self.specs[i] = validate(change.apply(self.specs[i]))
-        self.specs[0] = self._noted(_with_notes(self.specs[0], _reasons_of_length(edits)), [edits])
+        self.specs[0] = self._noted(_with_notes(self.specs[0], edits.reasons_of_length), [edits])
 
     def _place_notes(self, edits: StageEdits) -> None:
         """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
@@ -358,7 +358,7 @@ class _Merger(Follower):
         if not self.specs:
             self.early = [note for stage in self.savings for note in stage.notes]
         plain = self._in_its_round(spec)
-        self.specs.append(self._noted(_with_notes(plain, _reasons_of_length(edits)), [*self.savings, edits]))
+        self.specs.append(self._noted(_with_notes(plain, edits.reasons_of_length), [*self.savings, edits]))
         self.savings = []
         if request is None:
             self.drafted.append(len(self.specs) - 1)
@@ -382,11 +382,6 @@ class _Merger(Follower):
 def _repeats_trial(finding: Finding) -> bool:
     """Return whether the finding asks to repeat a trial. Repeats come last and only if there are no changes."""
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
-
-
-def _reasons_of_length(edits: StageEdits) -> list[Advise]:
-    """Return the reasons for the number of steps and similar choices, for the notes of the study file."""
-    return [Advise(text=c.why) for c in edits.changes if isinstance(c, SetField) and c.field != "trials"]
 
 
 def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:

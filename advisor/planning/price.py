@@ -11,13 +11,16 @@ import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.computed.decision import repeats
-from advisor.computed.pipeline.ranks import world_size
-from advisor.model.prediction import significant
+from advisor.computed.pipeline.ranks import number_of_ranks
+from advisor.model.prediction import round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
-from advisor.model.words import clean, count, trimmed
+from advisor.model.words import clean, count, plain_number
 from advisor.planning import gain
 from advisor.stats import power
+
+MAX_PAUSE_S = 300.0
+"""Maximum seconds between two runs in which one process ends and the next one starts and loads its model. Our choice."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Cost:
     gpus: int
     """GPUs of one run; 0 if it runs on CPUs, or if that is unknown."""
     unit: str = "step"
+    epochs: float = math.nan
+    """Passes of one run over the training data; NaN if they need not be named."""
 
     @property
     def sentence(self) -> str:
@@ -39,7 +44,8 @@ class Cost:
         text = f"This costs {count(self.runs, 'run')}"
         if math.isfinite(self.steps):
             all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
-            text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}"
+            epochs = f" ({_number(self.epochs)} epochs)" if math.isfinite(self.epochs) else ""
+            text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}{epochs}"
         if math.isfinite(self.seconds):
             in_turn = " in all, one after the other" if self.runs > 1 else ""
             text += f", about {hours(self.runs * self.seconds)}{in_turn}"
@@ -58,8 +64,8 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) + _outside_steps(study, ended) if each else math.nan
-    gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
-    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
+    gpus = max((number_of_ranks(t) for t in ended if timing.on_gpu(t)), default=0)
+    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit, _epochs(study, ended, steps))
 
 
 def summary(study: Study, spec: StudySpec) -> str:
@@ -82,7 +88,7 @@ def hours(seconds: float) -> str:
 
 def power_of(study: Study, trials: int, more: int, searched: int) -> str:
     """Return the effect that `more` trials, together with `trials` existing ones, find with a probability of 80 %."""
-    effect = power.detectable(trials + more, searched)
+    effect = power.detectable_effect(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
     these = f"These {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
@@ -94,7 +100,7 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
 
 def power_so_far(study: Study, trials: int, searched: int) -> str:
     """Return the effect that the existing trials would have shown."""
-    size = _size(study, power.detectable(trials, searched))
+    size = _size(study, power.detectable_effect(trials, searched))
     return (
         f"{count(trials, 'trial')} would have shown a difference of {size} from the best to the worst value of one "
         "hyperparameter with 80 % probability. None was found, so the searched hyperparameters matter little here."
@@ -103,13 +109,13 @@ def power_so_far(study: Study, trials: int, searched: int) -> str:
 
 def _size(study: Study, effect: float) -> str:
     """Return an effect, in standard deviations between seeds, as a difference of the objective if that deviation is known."""
-    times = f"{significant(effect, 2):g} times the standard deviation between seeds"
+    times = f"{round_significant(effect, 2):g} times the standard deviation between seeds"
     seeds = repeats.trial_variance(repeats.settings(study))
     if seeds is None:
         return f"{times}, which is not measured yet,"
     if not seeds[0] > 0:
         return times
-    return f"{trimmed(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
+    return f"{plain_number(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
 
 
 def _seconds_per_step(study: Study, index: int) -> float:
@@ -123,11 +129,17 @@ def _seconds_per_step(study: Study, index: int) -> float:
     return float(times.mean()) if len(times) else math.nan
 
 
+def _epochs(study: Study, trials: Sequence[Trial], steps: float) -> float:
+    """Return the epochs of this many steps in the study of a language model, which overfits within a few; NaN otherwise."""
+    lengths = {t.fact("steps_per_epoch") for t in trials} if study.kind == "language-model" else set()
+    return steps / length if len(lengths) == 1 and (length := lengths.pop()) > 0 else math.nan
+
+
 def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
     """Return the time of a run that is not spent on its steps: from its start to step 0, and from its last point to the next run.
 
-    So the start of the process counts, whether the launcher or the training itself began the run. A pause counts only if it is
-    shorter than the run before it; a longer one may be a person's.
+    So the start of the process counts, whether the launcher or the training itself began the run. A pause longer than
+    `MAX_PAUSE_S` does not count, because a person may have made it.
     """
     starts, ends = [], []
     for trial in trials:
@@ -139,7 +151,7 @@ def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
         ends.append((trial.started, float(curve.times[known[-1]])))
     ends.sort()
     pauses = [later - start - length for (start, length), (later, _) in pairwise(ends)]
-    pauses = [pause for pause, (_, length) in zip(pauses, ends, strict=False) if 0 <= pause < length]
+    pauses = [pause for pause in pauses if 0 <= pause <= MAX_PAUSE_S]
     return float(sum(np.median(times) for times in (starts, pauses) if times))
 
 

@@ -14,7 +14,7 @@ from advisor.computed.space.extension import tidy_range
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import capital
+from advisor.model.words import capitalise
 from advisor.planning.base import validate
 from advisor.planning.designs import explore
 from advisor.planning.draft import Part
@@ -28,14 +28,14 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
-    possible = {n: e for n, e in promising.ranges(study, spec).items() if not _shifts(study, spec, n)}
+    possible = {n: e for n, e in promising.narrower_ranges(study, spec).items() if not _shifts(study, spec, n)}
     found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in possible.items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     whole, by_findings = spec, {name for name, _ in keep}
     for name, (low, high) in ranges.items():
         old = spec.parameters[name]
         why = _why(study, spec)
-        why = f"{old.why.rstrip('.')}. {capital(why)}" if name in by_findings and old.why else why
+        why = f"{old.why.rstrip('.')}. {capitalise(why)}" if name in by_findings and old.why else why
         new = old.model_copy(update={"low": low, "high": high, "why": why})
         goal = with_range(spec.goal, name, old, new) if name in by_findings else spec.goal
         spec = spec.with_parameter(name, new).model_copy(update={"goal": goal})
@@ -70,11 +70,11 @@ def _free_ends(
 
 def _why(study: Study, spec: StudySpec) -> str:
     """Return the reason for the narrower ranges, as a clause."""
-    fit = promising.model_of(study)
+    fit = promising.fit_model(study)
     assert fit is not None
     more = (
         ", with more room, because the next study changes other things, too"
-        if promising.trains_otherwise(study, spec)
+        if promising.trains_differently(study, spec)
         else ""
     )
     return f"{promising.LIES_HERE} of {fit.fitted} settings{more}"

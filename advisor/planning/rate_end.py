@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from advisor.computed.decision import repeats
 from advisor.computed.space import extension, failures, sampler
 from advisor.model.change import SetRange
-from advisor.model.space import Side, is_learning_rate, rounded
+from advisor.model.space import Side, is_learning_rate, round_significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 
@@ -38,15 +38,15 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
         side, now, start = _end(study, name), spec.parameters[name], extension.tidy_range(study, name)
         if side is None or getattr(now, side) != getattr(start, side):
             continue
-        moved = extension.extended(study, name, side, 0.0)
+        moved = extension.extend_range(study, name, side, 0.0)
         if moved is None or now.low is None or now.high is None:
             continue
         # The minimum move of a learning rate, because nothing shows where the best value lies.
         low, high = now.low, now.high
         if side == "low":
-            low = max(moved[0][0], rounded(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]
+            low = max(moved[0][0], round_significant(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]
         else:
-            high = min(moved[0][1], rounded(high * extension.MIN_FACTOR, 2))
+            high = min(moved[0][1], round_significant(high * extension.MIN_FACTOR, 2))
         why = (
             f"At least {AT_END} of the best {BEST} settings lie in the {side}est third of the range of {name}, the best one among "
             "them, so a better value may lie beyond its end"
@@ -58,7 +58,7 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
 def _end(study: Study, name: str) -> Side | None:
     """Return the end of the range at which the best trials lie; None if there is none that can be moved."""
     ranked = _settings(study)
-    if len(ranked) < 2 * BEST or sampler.learned(study):
+    if len(ranked) < 2 * BEST or sampler.used_earlier_results(study):
         return None
     ended = [t for t in study.trials if study.ended[t.index]]
     tried, failed = study.positions(name, ended), failures.failures(study).any[[t.index for t in ended]]

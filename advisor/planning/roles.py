@@ -35,7 +35,7 @@ def role_of(name: str) -> tuple[Role, str]:
         return "fixed", "compare optimizers in a separate study; their hyperparameters do not carry over"
     if parameter_kinds.is_regulariser(name):
         return "nuisance", "the best strength of a regulariser changes with every other hyperparameter"
-    if parameter_kinds.is_of_optimizer(name) or parameter_kinds.clips_norm(name):
+    if parameter_kinds.belongs_to_optimizer(name) or parameter_kinds.is_clipping_threshold(name):
         return "nuisance", "optimizer hyperparameters interact with every other change, so tune them in each study"
     return "fixed", COSTS
 

@@ -43,6 +43,11 @@ class StageEdits:
         )
 
     @property
+    def reasons_of_length(self) -> list[Advise]:
+        """The reasons for the number of steps and similar choices, for the notes of the study file."""
+        return [Advise(text=c.why) for c in self.changes if isinstance(c, SetField) and c.field != "trials"]
+
+    @property
     def only_trials(self) -> bool:
         """Whether the stage only asks for more trials."""
         return bool(self.changes) and all(isinstance(c, SetField) and c.field == "trials" for c in self.changes)

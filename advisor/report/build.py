@@ -214,8 +214,8 @@ def _spread(study: Study) -> Spread | None:
 
 
 def _rerun_interval(study: Study) -> tuple[float, float] | None:
-    costs = rerun.best_again(study)
-    if costs is None or validation.perfect(study):  # a perfect result has no variation to estimate
+    costs = rerun.best_of_rerun(study)
+    if costs is None or validation.perfect_trials(study):  # a perfect result has no variation to estimate
         return None
     low, high = sorted(study.objective_value(cost) for cost in costs)
     return low, high

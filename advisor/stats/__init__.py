@@ -1,1 +1,1 @@
-"""Statistics that rules share. Functions take arrays and return numbers; no module here depends on studies."""
+"""Statistics that rules share. Functions take arrays and return numbers; none of them depends on studies."""

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.boundaries import scores
+from advisor.stats.boundaries import rank_scores
 
 SEED = 0
 PERMUTATIONS = 199
@@ -14,28 +14,28 @@ PERMUTATIONS = 199
 MIN_POINTS = 10
 """Minimum number of points for a test."""
 MAX_POINTS = 128
-"""Maximum number of points to test, counted from the first point. Adaptive sampling shows within this number of points."""
+"""Maximum number of points to test, counted from the first point."""
 _AXES_AT_ONCE = 100
 """Number of axes whose distances are computed together, which bounds the memory."""
 _MIN_P_EVEN = 0.1
-"""Minimum p-value for a uniform distribution at which an axis counts as evenly covered. It is high, because an adaptive sampler
-soon clusters on some axis.
+"""Minimum p-value of a uniform distribution for an axis to count as evenly covered. The value is high, because an adaptive
+sampler soon clusters on some axis.
 """
 
 
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
     """Return the p-value of the hypothesis that points were placed without regard to earlier costs; 1 for fewer than 10 points.
 
-    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. It is
-    a permutation test of two statistics with a Bonferroni correction. One is the distance to the best earlier point; the other
-    is the difference between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid
-    that is traversed in order would look adaptive.
+    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. The
+    permutation test has two statistics, with a Bonferroni correction: the distance to the best earlier point, and the difference
+    between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that is traversed in
+    order would look adaptive.
     """
     u = positions[:MAX_POINTS]
     u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
     if not u.shape[1]:
         return 1.0
-    cost_scores = scores(costs[:MAX_POINTS])
+    cost_scores = rank_scores(costs[:MAX_POINTS])
     distance = _distances(u)
     contrast = distance * (cost_scores[None, :] - cost_scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
@@ -45,7 +45,9 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
 
 
 def _nearness(order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray) -> tuple[float, float]:
-    """Return (nearness to the best earlier point, nearness to better earlier points) for points tried in this order."""
+    """Return two statistics of points tried in this order: nearness to the best earlier point, and nearness to better earlier
+    points.
+    """
     costs_in_order = values[order]
     best = np.minimum.accumulate(costs_in_order)
     leader = np.maximum.accumulate(np.where(costs_in_order <= best, np.arange(len(order)), 0))

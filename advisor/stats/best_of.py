@@ -13,57 +13,61 @@ from scipy.special import gammaln
 from advisor.model.space import FloatArray
 
 
-def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
-    """Return the probability that `n` of the trials with costs (N,), drawn without replacement, include a cost below `level`."""
-    return 1 - chance_of_none(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
+def chance_of_better_trial(costs: FloatArray, n: int, level: float) -> float:
+    """Draw `n` of the costs (N,) without replacement; return the probability that at least one of them is below `level`."""
+    return 1 - chance_of_no_target(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
-def expected_gain(costs: FloatArray, more: int, margin: float = 0.0) -> tuple[float, float]:
-    """Return (probability, size) of a gain from `more` further trials that are exchangeable with those of costs (n,), n >= 1.
+def expected_gain(costs: FloatArray, further_trials: int, margin: float = 0.0) -> tuple[float, float]:
+    """Return (probability, size) of a gain from `further_trials` further trials that are exchangeable with those of costs (n,), n
+    >= 1.
 
-    A gain is a cost that is lower than the best one so far by more than `margin`; its size is the expected difference. Both are
-    exact for a random subset that is as large a share of the n trials as these are of all n + more trials. Gains shrink with the
-    number of trials, so the size is closer to an upper bound.
+    A gain is a cost that is more than `margin` below the best earlier cost; the size of a gain is the expected difference. Both
+    results are exact for this case: the n trials grow from a random subset by the same factor as they will grow to n + more.
+    Gains shrink with the number of trials, so the size is closer to an upper bound.
     """
-    ordered = _ordered(costs)
+    ordered = _sorted_costs(costs)
     total, gaps = len(ordered), ordered - ordered[0]
-    drawn = max(round(total * total / (total + more)), 1)
+    drawn = max(round(total * total / (total + further_trials)), 1)
     alike = int(np.sum(gaps <= margin))
-    none = np.array([chance_of_none(total, drawn, rank) for rank in range(total + 1)])
+    none = np.array([chance_of_no_target(total, drawn, rank) for rank in range(total + 1)])
     chance, best = float(none[alike]), -np.diff(none)
     return chance, float(best[alike:] @ gaps[alike:]) / chance if chance > 0 else 0.0
 
 
-def chance_of_none(total: int, drawn: int, targets: int) -> float:
-    """Return the probability that `drawn` of `total` items include none of the `targets` items (hypergeometric distribution)."""
-    if drawn > total - targets:
+def chance_of_no_target(total: int, number_drawn: int, targets: int) -> float:
+    """Return the probability that `number_drawn` of `total` items include none of the `targets` items (hypergeometric
+    distribution).
+    """
+    if number_drawn > total - targets:
         return 0.0
-    return math.exp(_log_choose(total - targets, drawn) - _log_choose(total, drawn))
+    return math.exp(_log_choose(total - targets, number_drawn) - _log_choose(total, number_drawn))
 
 
 def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def p_of_late_group(sizes: Sequence[int], ranks: Sequence[int], better: int) -> float:
-    """Return the p-value of a group of items if `better` items of all groups precede the item with the group's rank in `ranks`.
+def p_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahead: int) -> float:
+    """Return the p-value of a group of items if `items_ahead` items of all groups precede the item with the group's rank in
+    `ranks`.
 
-    It bounds the probability that, in a random order, some group has fewer items than this rank among the first `better` items
-    (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
+    The p-value bounds the probability that in a random order some group has fewer items than its rank among the first `items_ahead`
+    items (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
     """
     total = sum(sizes)
-    chances = [stats.hypergeom.cdf(rank - 1, total, size, better) for size, rank in zip(sizes, ranks, strict=True)]
+    chances = [stats.hypergeom.cdf(rank - 1, total, size, items_ahead) for size, rank in zip(sizes, ranks, strict=True)]
     return min(math.fsum(map(float, chances)), 1.0)
 
 
 @dataclass(frozen=True)
-class Halving:
+class HalvingLoss:
     """Expected difference between the best of a random half of the trials and the best of all trials."""
 
     loss: float
-    """Expected difference between the two best costs, exact for these trials."""
+    """The expected difference, computed exactly from the ranked costs of the trials."""
     shape: float
-    """Shape parameter of the gamma distribution of that difference over random studies of the same size and space."""
+    """Shape parameter of the gamma distribution of the loss over random studies of the same size and space."""
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return (low, high) bounds of the expected loss in other studies of the space; each bound is one-sided at `level`."""
@@ -84,15 +88,15 @@ def expected_best(costs: FloatArray, n: float) -> float:
 
     n lies between 1 and the number of trials and may be fractional.
     """
-    ordered = _ordered(costs)
-    return float(ordered[0] + _chance_worse(len(ordered), n) @ np.diff(ordered))
+    ordered = _sorted_costs(costs)
+    return float(ordered[0] + _chances_below_rank(len(ordered), n) @ np.diff(ordered))
 
 
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
     """Return quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from costs (N,), N >= 1.
 
-    This is the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. If a quantile falls
-    on a failed trial, it is infinite.
+    The quantiles are the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. A
+    quantile that falls on a failed trial is infinite.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     return ordered[[rank_of_best(len(ordered), n, level) - 1 for level in levels.tolist()]]
@@ -104,32 +108,36 @@ def rank_of_best(total: int, n: int, level: float) -> int:
     return min(max(rank, 1), total)
 
 
-def halving(costs: FloatArray) -> Halving:
+def loss_of_halving(costs: FloatArray) -> HalvingLoss:
     """Return the expected loss from running half as many trials; costs (n,), n >= 4, at least one of them not NaN.
 
     The loss is a weighted sum of gaps between neighbouring ranks. Gaps between the best of many independent trials are nearly
     independent and exponential (Renyi), so half the sum of the squared terms estimates the variance of the loss.
     """
-    ordered = _ordered(costs)
+    ordered = _sorted_costs(costs)
     n, gaps = len(ordered), np.diff(ordered)
     largest = gaps.max(initial=0.0)
     if not largest > 0:
-        return Halving(0.0, 1.0)
+        return HalvingLoss(0.0, 1.0)
     gaps = gaps / largest  # avoids overflow for huge costs
-    terms = _chance_worse(n, n / 2) * gaps
+    terms = _chances_below_rank(n, n / 2) * gaps
     loss, variance = float(terms.sum()), float((terms**2).sum()) / 2
     shape = loss**2 / variance if variance > 0 else 1.0
-    return Halving(loss * float(largest), shape)
+    return HalvingLoss(loss * float(largest), shape)
 
 
-def _ordered(costs: FloatArray) -> FloatArray:
+def _sorted_costs(costs: FloatArray) -> FloatArray:
     return np.sort(np.where(np.isnan(costs), np.nanmax(costs), costs))
 
 
-def _chance_worse(total: int, drawn: float) -> FloatArray:
-    """Return the probabilities that the best of `drawn` of `total` trials ranks below 1, 2, ..., total - 1; shape (total - 1,)."""
+def _chances_below_rank(total: int, number_drawn: float) -> FloatArray:
+    """Return the probabilities that the best of `number_drawn` of `total` trials ranks below 1, 2, ..., total - 1; shape (total -
+    1,).
+    """
     left = total - np.arange(1, total, dtype=np.float64)
-    possible = left >= drawn - 1e-9
+    possible = left >= number_drawn - 1e-9
     left = np.where(possible, left, total)
-    chance = np.exp(gammaln(left + 1) - gammaln(left - drawn + 1) - gammaln(total + 1) + gammaln(total - drawn + 1))
+    chance = np.exp(
+        gammaln(left + 1) - gammaln(left - number_drawn + 1) - gammaln(total + 1) + gammaln(total - number_drawn + 1)
+    )
     return np.asarray(np.where(possible, chance, 0.0), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The mean level of a part of a noisy curve, from the means of its blocks: neighbouring points need not be independent."""
+"""The mean of a part of a noisy curve, from the means of blocks of points: neighbouring points need not be independent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class MeanLevel:
     """The mean of a part of a curve."""
 
     mean: float
@@ -32,7 +32,7 @@ class Level:
         """Return the one-sided p-value of a mean below `limit`."""
         return _p(limit - self.mean, self.error, self.freedom)
 
-    def p_above_level(self, other: Level) -> float:
+    def p_above_other(self, other: MeanLevel) -> float:
         """Return the one-sided p-value (Welch's test) for the mean of this part being above the mean of the other part."""
         error = math.hypot(self.error, other.error)
         if error <= 0:
@@ -42,10 +42,26 @@ class Level:
         return _p(self.mean - other.mean, error, freedom)
 
 
-def level(values: FloatArray) -> Level:
+def mean_level(values: FloatArray) -> MeanLevel:
     """Return the level of finite values (n,), n >= 2."""
-    means = np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
-    return Level(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
+    means = _block_means(values)
+    return MeanLevel(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
+
+
+def level_with_trend(values: FloatArray) -> MeanLevel:
+    """Return the level of finite values (n,), n >= 3, whose trend does not count as noise.
+
+    The error is that of the deviations of the block means from a straight line through them.
+    """
+    means = _block_means(values)
+    at = np.arange(len(means)) - (len(means) - 1) / 2
+    rest = means - means.mean() - at * (at @ means) / (at @ at)
+    freedom = len(means) - 2
+    return MeanLevel(float(means.mean()), math.sqrt(float(rest @ rest) / freedom / len(means)), float(freedom))
+
+
+def _block_means(values: FloatArray) -> FloatArray:
+    return np.array([part.mean() for part in np.array_split(values, min(BLOCKS, len(values)))])
 
 
 def _p(difference: float, error: float, freedom: float) -> float:

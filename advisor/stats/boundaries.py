@@ -17,10 +17,10 @@ SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior of a response."""
 SURFACE_SHARE = 0.25
-"""Share of the false alarms allotted to the response surface, which models effects that single axes do not show."""
+"""Share of the allowed false alarms for the response surface, which models effects that single axes do not show."""
 TURN_QUANTILE = 0.5
-"""Probability with which an extended range includes the turning point of the fitted response. One half, because the next round
-can extend the range again and a wider range is sampled less densely.
+"""Probability with which an extended range includes the turning point of the fitted response. One half suffices: the next round
+can extend the range again, and a wider range is sampled less densely.
 """
 MAX_P_LEAN = 0.2
 """Maximum p-value, for the successful trials alone, that good trials cluster at an end. Successful trials are tested separately,
@@ -35,20 +35,20 @@ _DECAY = 0.25
 _POSITIONS = np.linspace(0, 1, 41)
 
 
-# --- do the best trials cluster at an end? ---------------------------------------------------------------------------------------
+# --- clusters of good trials at an end -------------------------------------------------------------------------------------------
 
 
-def scores(costs: FloatArray) -> FloatArray:
+def rank_scores(costs: FloatArray) -> FloatArray:
     """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
 
-    The logarithm separates good trials clearly and bad trials hardly.
+    The logarithm spreads good trials out and compresses bad ones.
     """
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
     return np.asarray(logs - logs.mean(), dtype=np.float64)
 
 
-def gains(costs: FloatArray) -> FloatArray:
+def truncated_costs(costs: FloatArray) -> FloatArray:
     """Return the costs (n,), truncated at their median and centred: the shape of the response in the better half.
 
     NaN costs count as the worst. If costs are too large to subtract them without overflow, all results are zero.
@@ -59,7 +59,7 @@ def gains(costs: FloatArray) -> FloatArray:
     return centred if np.isfinite(centred).all() and np.isfinite(centred.std()) else np.zeros(len(costs))
 
 
-def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
+def p_of_crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
     """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for all 2 d ends.
 
     positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation of a point's value with the
@@ -74,12 +74,12 @@ def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
         return np.ones((positions.shape[1], 2))
     centred = centred / size
     observed = centred @ ranks
-    largest = np.abs(_permuted(centred) @ ranks).max(1)
+    largest = np.abs(_permute_values(centred) @ ranks).max(1)
     p_values = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
     return np.stack(p_values, axis=1)
 
 
-def _permuted(values: FloatArray) -> FloatArray:
+def _permute_values(values: FloatArray) -> FloatArray:
     """Return permutations of the values, shape (k, n); the first row is the original order."""
     n = len(values)
     if n <= 7:
@@ -108,7 +108,7 @@ class CrowdedEnd(NamedTuple):
     probability: float
     """Probability that the best value lies at this end of the axis."""
     p: float
-    """p-value: probability that good trials cluster as strongly at any end by chance."""
+    """p-value: probability that good trials cluster at least this strongly at some end by chance."""
     p_successful: float = 0.0
     """p-value for the successful trials alone at this end; 0 if no trial failed."""
 
@@ -124,22 +124,22 @@ def crowded_ends(
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
     numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and the
-    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by `crowding` and
-    `responses`. If there are several axes, a quarter of the level is used for the response `surface`, which detects effects that
-    exist only while another hyperparameter is at good values.
+    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by
+    `p_of_crowding` and `fit_responses`. With several axes, the response `surface` gets a quarter of the level; it detects effects
+    that exist only while another hyperparameter has good values.
     """
-    values, several = scores(costs), len(numeric) + len(choices) > 1
-    p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
+    values, several = rank_scores(costs), len(numeric) + len(choices) > 1
+    p = p_of_crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
     ends_by_axis = {}
     if p.min() <= level:
-        for axis, response in enumerate(responses(numeric, choices, values, edge)):
+        for axis, response in enumerate(fit_responses(numeric, choices, values, edge)):
             sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = CrowdedEnd(axis, side, probability, float(p[axis, column]))
     # With too many axes, even the smallest p-value of the permutation test would exceed the level.
     if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
-        for end in surface.ends(numeric, choices, values, edge, certainty):
+        for end in surface.ends_with_optimum(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE_SHARE
             if chance <= level and end.axis not in ends_by_axis:
                 ends_by_axis[end.axis] = CrowdedEnd(end.axis, end.side, end.probability, chance)
@@ -151,12 +151,12 @@ def crowded_ends(
 def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
     """Return the p-value of a cluster of good trials at this end among the successful trials alone.
 
-    The result is 0 if no trial failed or fewer than 3 succeeded.
+    The p-value is 0 if no trial failed or fewer than 3 succeeded.
     """
     is_known = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or is_known.sum() < 3:
         return 0.0
-    p = crowding(positions[is_known][:, None], scores(costs[is_known]))
+    p = p_of_crowding(positions[is_known][:, None], rank_scores(costs[is_known]))
     return float(p[0, 0 if side == "low" else 1])
 
 
@@ -171,28 +171,30 @@ class Response(NamedTuple):
     high: float
     """Probability that the best position lies at the high end of the axis."""
     step_low: float
-    """Distance from the low end to the turning point of the response, in range widths: the `TURN_QUANTILE` over posterior draws
-    extrapolated as parabolas, or inf if too few of them turn.
+    """Distance in range widths from the low end to the turning point of the response: the `TURN_QUANTILE` of the posterior
+    draws, extrapolated as parabolas; inf if too few draws turn.
     """
     step_high: float
     optimum: tuple[float, float] = (0.0, 1.0)
     """Central interval of the best position, with probability `WITHIN`."""
 
 
-def responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
+def fit_responses(
+    numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float
+) -> list[Response]:
     """Return the response of `values` (n,) along each numeric axis, positions (n,) in 0..1, adjusted for all other axes.
 
     An additive model: a cubic per numeric axis and an effect per choice, with prior variances and noise that maximise the evidence
     (MacKay), so that irrelevant axes fade out. `edge` is the share of a range that counts as its end.
     """
-    blocks = [_cubic(p, _degree(p)) for p in numeric] + [_indicators(p) for p in choices]
+    blocks = [_cubic_basis(p, _degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
     prior = np.concatenate(
         [_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1]) for i, b in enumerate(blocks)]
     )
     design = np.hstack(blocks)
     standard_deviation = values.std()
-    mean, covariance = _evidence(design - design.mean(0), values / (standard_deviation or 1.0), groups, prior)
+    mean, covariance = _fit_by_evidence(design - design.mean(0), values / (standard_deviation or 1.0), groups, prior)
     responses_of_axes = []
     for i in range(len(numeric)):
         own = np.flatnonzero(groups == i)
@@ -204,10 +206,10 @@ def _degree(positions: FloatArray) -> int:
     return min(DEGREE, len(np.unique(positions[np.isfinite(positions)])) - 1)
 
 
-def _cubic(positions: FloatArray, degree: int) -> FloatArray:
+def _cubic_basis(positions: FloatArray, degree: int) -> FloatArray:
     """Return the values of Legendre polynomials of degrees 1 to `degree` at the positions, shape (n, degree).
 
-    They have unit variance over 0..1, and are 0 for missing positions.
+    The values have unit variance over 0..1, and are 0 for missing positions.
     """
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
@@ -215,15 +217,17 @@ def _cubic(positions: FloatArray, degree: int) -> FloatArray:
     return np.asarray(base, dtype=np.float64)
 
 
-def _indicators(positions: FloatArray) -> FloatArray:
+def _choice_indicators(positions: FloatArray) -> FloatArray:
     levels = np.unique(positions[np.isfinite(positions)])
     return np.asarray(positions[:, None] == levels[None, :], dtype=np.float64)
 
 
-def _evidence(
+def _fit_by_evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (posterior mean, covariance) of the weights. EM estimates the noise and one prior variance per group."""
+    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise and one prior variance per
+    group.
+    """
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
@@ -235,7 +239,7 @@ def _evidence(
         second_moments = (mean**2 + np.diag(covariance)) / prior
         new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
-        # Two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
+        # Add two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
         explained = noise * (len(prior) - precision @ np.diag(covariance))  # trace of gram @ covariance
         new_noise = float((residual @ residual + explained + 0.02) / (n + 2))
         done = np.allclose(new_scale, scale, rtol=1e-3) and abs(new_noise - noise) < 1e-3 * noise
@@ -260,13 +264,13 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         return Response(0.0, 0.0, 0.0, 0.0)
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
     draws = mean + np.random.default_rng(SEED).standard_normal((DRAWS, len(mean))) @ root.T
-    best = _POSITIONS[(draws @ _cubic(_POSITIONS, len(mean)).T).argmin(1)]
+    best = _POSITIONS[(draws @ _cubic_basis(_POSITIONS, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
         # One step of Newton's method leads from the end to the turning point of each draw.
-        f0, f1, f2 = (draws @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
+        f0, f1, f2 = (draws @ _cubic_basis(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        falls = slope > 0  # the response falls towards the end
+        falls = slope > 0  # the cost falls towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
@@ -280,7 +284,8 @@ CERTAIN_TURN = 0.95
 MIN_TURN = 4
 """Minimum number of points to test if the response turns before the end."""
 MIN_LOCAL = 8
-"""Minimum number of points to fit a local parabola to. It is fitted to the better half of the points, or to all if half are fewer.
+"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points if
+the half has fewer.
 """
 
 
@@ -304,12 +309,12 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
     return float(stats.t.cdf(weights[1] / error, freedom))
 
 
-def turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if results along the only axis turn before the end, so that the optimum lies inside the range.
 
-    positions, costs: (n,), finite. Results turn if the outermost point is not the best and one of two conditions holds: a parabola
-    fitted to the better half of the points most likely turns before the end, or the outermost point is worse than its neighbours
-    by more than noise. An upper bound of the noise comes from the second differences of the better half of the other points.
+    positions, costs: (n,), finite. Results turn if the outermost point is not the best and, in addition, is worse than its
+    neighbours by more than noise, or a parabola fitted to the better half of the points most likely turns before the end. An
+    upper bound of the noise comes from the second differences of the better half of the other points.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
@@ -321,10 +326,10 @@ def turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     second_differences = np.diff(good if len(good) >= 3 else y[1:], n=2)
     noise = math.sqrt(float(np.mean(second_differences**2)) / 6)
     noise_limit = float(stats.t.ppf(CERTAIN_TURN, len(second_differences))) * math.sqrt(2) * noise
-    return worse_outermost(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
+    return outermost_is_worse(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
 
 
-def worse_outermost(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if the outermost point is worse than both of its next two neighbours; positions, costs: (n,), finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

@@ -15,7 +15,9 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 6
 """Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Maximum finite value; larger values count as infinite. Only diverged runs exceed it, and squares of smaller values are finite."""
+"""Maximum finite value; larger values count as infinite. Only diverged runs have larger values, and squares of smaller values are
+finite.
+"""
 _WINDOW = 0.1
 """Width of the window whose median is a level, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
@@ -24,7 +26,7 @@ _ROUNDING = 2 * float(np.finfo(np.float32).eps)
 LATE_POINTS = 5
 """Minimum number of points in the second half of a curve, or at its end, to fit a line."""
 _DEFAULT_INFLATION = 2.0
-"""Variance inflation if there are too few evaluations to estimate it. It corresponds to a lag-1 autocorrelation of 1/3."""
+"""Variance inflation if there are too few evaluations to estimate it. The value corresponds to a lag-1 autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
@@ -56,14 +58,14 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     # Fitting a line reduces the autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice that amount.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
-    deviation = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
+    deviation = math.sqrt(squares / max(n - _variance_absorbed_by_fit(x, degree, lag), 1.0))
     return max(deviation, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
     """Return the curve (n,), n >= window, smoothed by a Savitzky-Golay filter of degree 2 with an odd window.
 
-    The result equals `scipy.signal.savgol_filter`, whose import takes longer than judging most studies.
+    Equals `scipy.signal.savgol_filter`, which we avoid because its import takes longer than judging most studies.
     """
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
     projection, half = basis @ basis.T, window // 2
@@ -71,10 +73,10 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
     return np.concatenate([projection[:half] @ y[:window], middle, projection[half + 1 :] @ y[-window:]])
 
 
-def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
+def _variance_absorbed_by_fit(x: FloatArray, degree: int, lag: float) -> float:
     """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; x: (n,), evenly spaced.
 
-    lag: lag-1 autocorrelation. The result is degree + 1 for white noise.
+    lag: lag-1 autocorrelation. For white noise, this share times n is degree + 1.
     """
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
@@ -96,14 +98,14 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """The level that is compared with the best level. The result is the level at the end of the curve, or the value of one
-    point."""
+    """The later level, which is compared with the best level. Either the level at the end of the curve or the value of one point.
+    """
     error: float
     """Standard error of the difference between the two levels, including noise that persists over a window."""
     p: float
     """p-value of the rise under the hypothesis of a curve that never rises; corrected for choosing the lowest of many levels."""
     gain: float
-    """Highest minus lowest level of the curve; the scale that a rise is compared with."""
+    """Highest minus lowest level of the curve; rises are expressed as shares of this gain."""
 
     @property
     def height(self) -> float:
@@ -139,9 +141,9 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
     if n < MIN_POINTS:
         return None
     y = np.clip(costs, -HUGE, HUGE)
-    width = _width(n)
-    stride = _stride(width)
-    levels = _levels(y, width)
+    width = _window_width(n)
+    stride = _window_stride(width)
+    levels = _window_medians(y, width)
     end = _median(y[-width:])
     # If the best level is compared with the end of the curve, the two windows must not overlap.
     candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
@@ -164,7 +166,7 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a curve's level from a given point to the end of the curve."""
+    """The change of a curve's level from one point to the end of the curve."""
 
     before: float
     after: float
@@ -180,22 +182,24 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     if n < MIN_POINTS:
         return None
     y = np.clip(values, -HUGE, HUGE)
-    width = _width(n)
+    width = _window_width(n)
     first = min(max(index - width // 2, 0), n - width)
     before, after = _median(y[first : first + width]), _median(y[-width:])
-    error = math.sqrt(2) * _level_error(y, _levels(y, width), width)
+    error = math.sqrt(2) * _level_error(y, _window_medians(y, width), width)
     return Change(
         before, after, _one_sided_p(before - after, error, n, width), _one_sided_p(after - before, error, n, width)
     )
 
 
-def _width(n: int) -> int:
+def _window_width(n: int) -> int:
     """Return the number of points in the window of a level."""
     return max(1, round(_WINDOW * n))
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise`. If most second differences are rounding errors (a coarse metric), use their root mean square instead."""
+    """Return `noise`. If most second differences are rounding errors (a coarse metric), use the root mean square of the differences
+    instead.
+    """
     robust_noise = noise(y)
     if robust_noise > _ROUNDING * np.abs(y).max():
         return robust_noise
@@ -206,21 +210,23 @@ def _noise_or_resolution(y: FloatArray) -> float:
 def _point_error(y: FloatArray, at: int, width: int) -> float:
     """Return the standard deviation of single points, including autocorrelated noise; 0 if there are too few points.
 
-    It is computed from the second half of the curve without the window around index `at`, because that window is tested.
+    The noise is computed from the second half of the curve without the window around index `at`, because that window is tested.
     """
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * LATE_POINTS else 0.0
 
 
-def _stride(width: int) -> int:
+def _window_stride(width: int) -> int:
     """Return the number of points between the starts of two windows: a quarter of a window."""
     return max(1, width // 4)
 
 
-def _levels(y: FloatArray, width: int) -> FloatArray:
+def _window_medians(y: FloatArray, width: int) -> FloatArray:
     """Return the medians of the windows of a curve, one window per stride."""
     half, odd = width // 2, width % 2
-    windows = np.partition(sliding_window_view(y, width)[:: _stride(width)], half if odd else (half - 1, half), axis=1)
+    windows = np.partition(
+        sliding_window_view(y, width)[:: _window_stride(width)], half if odd else (half - 1, half), axis=1
+    )
     return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
 
 
@@ -235,13 +241,13 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
     """Return the standard error of a curve's level: the larger of two estimates, from point-to-point noise and from the scatter of
     levels.
 
-    The scatter of levels includes noise that persists over many points. It is computed from third differences between adjacent
-    windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
+    The scatter of levels includes noise that persists over many points. The scatter is computed from third differences between
+    adjacent windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
     """
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:
         return error
-    lag = round(width / _stride(width))
+    lag = round(width / _window_stride(width))
     third_differences = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
     return max(error, _median(np.abs(third_differences)) / 0.6745 / math.sqrt(20))
 

@@ -13,7 +13,7 @@ from advisor.model.space import FloatArray
 
 SEED = 0
 _MAX_EXACT = 20_000
-"""Maximum number of permutations to enumerate; if there are more, a tenth of this number is drawn at random."""
+"""Maximum number of permutations to enumerate; if more exist, draw a tenth of this number at random."""
 _MIN_PERMUTATIONS = 40
 """Minimum number of permutations for a permutation test: with fewer, even perfect separation has a two-sided p > 5 %."""
 _MIN_REPEATS = 4
@@ -56,10 +56,10 @@ class Difference:
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
     """Compare the costs of the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
-    If both settings have two or more repeats, the error is Welch's. The p-value is then that of a permutation test of the
-    studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one repeat, the error is
-    computed from `pool`: (standard deviation, degrees of freedom) between repeats, over any settings. If `pool` is None, the error
-    is computed from the repeats of the setting that has several.
+    If both settings have two or more repeats, the error is Welch's. In this case the p-value is that of a permutation test of
+    the studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one repeat, the
+    error is computed from `pool`: (standard deviation, degrees of freedom) of repeats of any settings. If `pool` is None, the
+    error is computed from the repeats of the setting that has several.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -94,7 +94,7 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest insignificant difference (one-sided) of one more run from a setting's mean over `repeats` runs.
+    """Return the largest insignificant difference (one-sided) between one new run and the mean of a setting's `repeats` runs.
 
     variance: (standard deviation, degrees of freedom), as from `pooled`.
     """
@@ -139,7 +139,7 @@ def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
 def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, max_repeats: int = 1000) -> int:
     """Return the number of repeats of each setting that detects `gain` with probability `power` in a one-sided t-test at `level`.
 
-    The result is at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
+    Return at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
     """
     if not gain > 0:
         return max_repeats + 1
@@ -192,7 +192,7 @@ class Gap:
 def widest_gap(costs: FloatArray) -> Gap | None:
     """Return the widest gap between the values (n,) of repeats, relative to the range of the larger group; None for n < 4.
 
-    The p-value is simulated, because the widest of several gaps is selected.
+    The p-value is simulated, because selecting the widest of several gaps biases it.
     """
     n = len(costs)
     if n < _MIN_REPEATS or not np.ptp(costs) > 0:

@@ -1,7 +1,8 @@
-"""Carries a quantity over to a larger size: a trend over log size whose slope may drift, so intervals grow with the distance.
+"""Extrapolates a quantity to a larger model or data size. The slope of the trend over log size may drift, so intervals grow with
+the distance.
 
-With two to five sizes, data cannot show how straight the trend is, so we integrate over several drifts and deviations. Real trends
-bend: the best learning rate of small models falls faster between larger sizes, and losses flatten.
+Two to five sizes cannot show how straight the trend is, so we integrate over several drifts and deviations. Real trends bend:
+the best learning rate of small models falls faster between larger sizes, and losses flatten.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 4000
 _RATE_DRIFTS, _RATE_DEVIATIONS = (0.03, 0.1, 0.3), (0.05, 0.1, 0.2)
-"""Standard deviations of the change of the slope over a factor of e in size, and of single sizes from the trend, for log rates. Our
-choice, on development seeds of `benchmarks/quality/ladder.py`."""
+"""Standard deviations for log learning rates: of the change of the slope over a factor of e in size, and of single sizes from
+the trend. Our choice, on development seeds of `benchmarks/quality/ladder.py`.
+"""
 _RATE_SLOPE = 0.5
-"""Standard deviation of the slope of the log rate over log size. It is -0.5 if the rate falls as 1 / width, -0.71 in Step Law, and
-0 with mup."""
+"""Standard deviation of the slope of the log rate over log size. The slope is -0.5 if the rate falls as 1 / width, -0.71 in Step
+Law, and 0 with mup.
+"""
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
-"""The same for costs, in units of the range of the known costs."""
+"""Standard deviations for costs, as for log rates; the unit is the range of the known costs."""
 _COST_SLOPE = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
 """Exponents of the power law of a cost: cost = floor + factor * size ** -exponent."""
@@ -38,47 +41,51 @@ class Trend(NamedTuple):
     known: FloatArray
     """Values at the known sizes, (DRAWS, K)."""
     new: FloatArray
-    """Value at the new size, with its own deviation from the trend, (DRAWS,)."""
+    """Value at the new size, including a random deviation from the trend, (DRAWS,)."""
 
 
-def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new: float) -> Trend:
+def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the log of the best rate: a line whose slope drifts. log_sizes: ascending; all (K,), K >= 2."""
     grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
-    return _mixture(log_sizes, means, variances, new, 1.0, _RATE_SLOPE, grid)
+    return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE, grid)
 
 
-def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new: float) -> Trend:
+def cost_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the best cost: a power law with a floor, whose exponent is integrated over. All (K,), K >= 3."""
     scale = max(float(np.ptp(means)), math.sqrt(float(variances.max())), 1e-12)
-    powers = [_power(exponent) for exponent in _EXPONENTS]
+    powers = [_power_law(exponent) for exponent in _EXPONENTS]
     grid = list(itertools.product(powers, _COST_DRIFTS, _COST_DEVIATIONS))
-    return _mixture(log_sizes, means, variances, new, scale, _COST_SLOPE * scale, grid)
+    return _draw_mixture(log_sizes, means, variances, new_log_size, scale, _COST_SLOPE * scale, grid)
 
 
 def _linear(distance: FloatArray) -> FloatArray:
     return distance
 
 
-def _power(exponent: float) -> Feature:
-    """Return the power law of an exponent with a slope of 1 at the smallest size."""
+def _power_law(exponent: float) -> Feature:
+    """Return the power law with this exponent, scaled to a slope of 1 at the smallest size."""
     return lambda distance: -np.expm1(-exponent * distance) / exponent
 
 
-def _mixture(
+def _draw_mixture(
     log_sizes: FloatArray,
     means: FloatArray,
     variances: FloatArray,
-    new: float,
+    new_log_size: float,
     scale: float,
     slope: float,
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
     """Return draws from the models of the grid, (feature, drift, deviation), in proportion to their likelihoods."""
-    at, count = np.append(log_sizes, new) - log_sizes[0], len(log_sizes)
+    at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []
     for feature, drift, deviation in grid:
-        prior = (10 * scale) ** 2 + slope**2 * np.outer(feature(at), feature(at)) + (drift * scale) ** 2 * _drifted(at)
+        prior = (
+            (10 * scale) ** 2
+            + slope**2 * np.outer(feature(at), feature(at))
+            + (drift * scale) ** 2 * _drift_covariance(at)
+        )
         own = (deviation * scale) ** 2
         noisy = prior[:count, :count] + np.diag(variances + own)
         gain = prior[:, :count] @ np.linalg.inv(noisy)
@@ -95,7 +102,7 @@ def _mixture(
     return Trend(drawn[:, :count], drawn[:, count])
 
 
-def _drifted(at: FloatArray) -> FloatArray:
+def _drift_covariance(at: FloatArray) -> FloatArray:
     """Return the covariance of a trend whose slope is a random walk from 0 at the first position (integrated Wiener process)."""
     nearer = np.minimum(at[:, None], at[None, :])
     return np.asarray(nearer**3 / 3 + np.abs(at[:, None] - at[None, :]) * nearer**2 / 2, dtype=np.float64)

@@ -1,11 +1,12 @@
 """The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
 
-A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
-a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
-better other settings may be. Both the shared response and the deviations are sums of one function per hyperparameter and a joint
-function of all hyperparameters. The shares of these two parts are fitted, because joint effects need more settings to be detected.
-The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams,
-"Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups
+share, a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit
+estimates how much better other settings may be. Both the shared response and the deviations are sums of one function per
+hyperparameter and a joint function of all hyperparameters. The shares of the additive and the joint part are fitted, because
+joint effects need more settings to be detected. The best value of a group is the minimum of its response near the good settings.
+Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen,
+"Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy.special import expit
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import difference
 from advisor.stats.importance import coordinates, squared_distances
-from advisor.stats.ranks import evenly_by_rank
+from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_EACH = 4
@@ -30,7 +31,7 @@ _PARAMETER_DRAWS = 20
 _RESPONSE_DRAWS = 40
 """Number of responses to draw for each draw of the model's parameters."""
 _MAX_POINTS = 128
-"""Maximum number of settings to fit the response to; it is exceeded only if small groups need `MIN_EACH` settings."""
+"""Maximum number of settings to fit the response to; exceeded only if small groups need `MIN_EACH` settings."""
 _REPEAT_DRAWS = 20_000
 """Number of draws of the means of repeated settings."""
 MAX_PLACES = 240
@@ -75,16 +76,16 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
     finite. An asinh scale compresses bad costs, because a response with a cliff is not smooth on the original scale.
     """
-    subset = _subset(groups, costs)
+    subset = _choose_settings(groups, costs)
     groups, costs = groups[subset], costs[subset]
-    blocks = _blocks([u[subset] for u in numeric], [u[subset] for u in choices])
+    blocks = _coordinate_blocks([u[subset] for u in numeric], [u[subset] for u in choices])
     scale = _Scale(costs)
     model = _Model(blocks, groups, scale.scores(costs), scale.noise_factors(costs))
-    best = scale.costs(model.best_values(_places(blocks, groups, costs)))
+    best = scale.costs(model.best_values(_candidate_places(blocks, groups, costs)))
     return GroupEffect(best, float(scale.noise(model.mode[-1])))
 
 
-def of_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
+def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
     """Compare groups of one setting each by the costs (n,) of its repeats; at least one group has two or more.
 
     The groups share one variance, so the draws of their means follow Student's t with the degrees of freedom of all repeats.
@@ -119,8 +120,9 @@ class _Scale:
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of costs near the best cost. The noise of the scores is given as the logarithm of its
-        variance."""
+        """Return the standard deviation of costs near the best cost. `log_variance`: logarithm of the variance of the scores'
+        noise.
+        """
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 
@@ -136,16 +138,18 @@ class FurtherResults:
     """The best new result, with its noise."""
 
 
-def draw_more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int) -> FurtherResults:
+def draw_further_results(
+    numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
+) -> FurtherResults:
     """Draw the results of `number` more random settings; at most `MAX_PLACES` of them are drawn.
 
     numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
     """
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
-    subset = np.sort(evenly_by_rank(bounded, _MAX_POINTS))
+    subset = np.sort(choose_evenly_by_rank(bounded, _MAX_POINTS))
     columns = [u[subset] for u in numeric], [u[subset] for u in choices]
     scale, bounded = _Scale(bounded[subset]), bounded[subset]
-    blocks = _blocks(*columns)
+    blocks = _coordinate_blocks(*columns)
     groups = np.zeros(len(subset), dtype=np.int64)
     model = _Model(blocks, groups, scale.scores(bounded), scale.noise_factors(bounded))
     rng, noise_rng, best = (
@@ -155,7 +159,7 @@ def draw_more(numeric: list[FloatArray], choices: list[FloatArray], costs: Float
     )
     gains, noise, new_bests = [], [], []
     for hyper in model.posterior(rng):
-        places = np.vstack([best, _new_places(*columns, min(number, MAX_PLACES), rng)])
+        places = np.vstack([best, _random_places(*columns, min(number, MAX_PLACES), rng)])
         drawn_costs = scale.costs(
             model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng)
         )
@@ -168,7 +172,7 @@ def draw_more(numeric: list[FloatArray], choices: list[FloatArray], costs: Float
     return FurtherResults(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
-def _new_places(
+def _random_places(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of
@@ -177,14 +181,14 @@ def _new_places(
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
     whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
-    return np.hstack(_blocks(whole, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
+    return np.hstack(_coordinate_blocks(whole, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
 
 
-def _blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> list[FloatArray]:
+def _coordinate_blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> list[FloatArray]:
     return [*(coordinates(u, True) for u in numeric), *(coordinates(u, False) for u in choices)]
 
 
-def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
+def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
     """Return sorted indices of the settings to fit, evenly spaced in rank within each group.
 
     A group keeps at least `MIN_EACH` settings, or all if it has fewer.
@@ -192,15 +196,15 @@ def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
     share, subsets = min(1.0, _MAX_POINTS / len(costs)), []
     for g in range(int(groups.max()) + 1):
         members = np.flatnonzero(groups == g)
-        subsets.append(members[evenly_by_rank(costs[members], max(MIN_EACH, round(share * len(members))))])
+        subsets.append(members[choose_evenly_by_rank(costs[members], max(MIN_EACH, round(share * len(members))))])
     return np.sort(np.concatenate(subsets))
 
 
-def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
+def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
     """Return the places (m, coordinates) at which to seek the best value: good settings, and random places between and around them.
 
-    Half of the random places lie on lines through two good settings. In the other half, each coordinate is drawn separately,
-    because different settings may contain the best values of different hyperparameters.
+    Half of the random places lie on lines through two good settings. For the other half, each coordinate is drawn separately,
+    because the best values of different hyperparameters may occur in different settings.
     """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
@@ -241,7 +245,7 @@ class _Model:
         self.mode = self._fit()
 
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
-        """Return minus the logarithm of the penalised likelihood, and its gradient."""
+        """Return the negative logarithm of the penalised likelihood, and the gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
         single, single_slopes = _kernel(relevance[:, None, None] * self.distances)
         joint, joint_slope = _kernel(np.tensordot(relevance, self.distances, 1))
@@ -311,9 +315,9 @@ class _Model:
         steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(spread)
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
-    def _order_by_promise(self, similar: FloatArray, group: int) -> IntArray:
-        """Return the indices of the places by the mean minus standard deviation of the group's response, lowest first."""
-        mean, half = self._conditioned(self.mode, similar, (self.groups == group)[:, None])
+    def _order_by_promise(self, similarity: FloatArray, group: int) -> IntArray:
+        """Return the indices of the places, sorted by mean minus standard deviation of the group's response, lowest first."""
+        mean, half = self._posterior_mean_and_reduction(self.mode, similarity, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
@@ -328,35 +332,47 @@ class _Model:
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
 
     def draw(
-        self, hyper: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
+        self, model_parameters: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         """Return random responses at places `distances` (see `distances_of`) of the groups `groups`, shape (draws, places)."""
-        mean, half = self._conditioned(hyper, _similarity(hyper, distances[0]), self.groups[:, None] == groups)
-        remaining = _covariance(hyper, _similarity(hyper, distances[1]), groups[:, None] == groups) - half.T @ half
-        shared, own = np.exp(hyper[-3:-1])
+        mean, half = self._posterior_mean_and_reduction(
+            model_parameters, _similarity(model_parameters, distances[0]), self.groups[:, None] == groups
+        )
+        remaining = (
+            _covariance(model_parameters, _similarity(model_parameters, distances[1]), groups[:, None] == groups)
+            - half.T @ half
+        )
+        shared, own = np.exp(model_parameters[-3:-1])
         root = np.linalg.cholesky(remaining + 1e-5 * (shared + own + _CONSTANT_VARIANCE) * np.eye(len(groups)))
         return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
 
-    def _conditioned(self, hyper: FloatArray, similar: FloatArray, same: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean (m,) at m places, and the matrix (n, m) whose square is the reduction of their covariance.
+    def _posterior_mean_and_reduction(
+        self, model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the posterior mean (m,) at m places, and a matrix R (n, m) such that the data reduce the covariance by R^T R.
 
-        similar: similarity (n, m) of the settings to the places; same: True if the groups are equal.
+        similarity: similarity (n, m) of the settings to the places; same_group: True if the groups are equal.
         """
-        trial_covariance = _covariance(hyper, _similarity(hyper, self.distances), self.same)
-        root = np.linalg.cholesky(trial_covariance + np.diag(np.exp(hyper[-1]) * self.noise_factors + _JITTER))
-        half = np.linalg.solve(root, _covariance(hyper, similar, same))
+        trial_covariance = _covariance(model_parameters, _similarity(model_parameters, self.distances), self.same)
+        root = np.linalg.cholesky(
+            trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER)
+        )
+        half = np.linalg.solve(root, _covariance(model_parameters, similarity, same_group))
         return np.asarray(np.linalg.solve(root, self.y) @ half), half
 
 
-def _covariance(hyper: FloatArray, similar: FloatArray, same: BoolArray) -> FloatArray:
-    """Return the prior covariance (n, m) of responses at places with this similarity; same: True if the groups are equal."""
-    shared, own = np.exp(hyper[-3:-1])
-    return np.asarray((shared + own * same) * similar + _CONSTANT_VARIANCE * same)
+def _covariance(model_parameters: FloatArray, similarity: FloatArray, same_group: BoolArray) -> FloatArray:
+    """Return the prior covariance (n, m) of responses at places with this similarity; same_group: True if the groups are equal."""
+    shared, own = np.exp(model_parameters[-3:-1])
+    return np.asarray((shared + own * same_group) * similarity + _CONSTANT_VARIANCE * same_group)
 
 
-def _similarity(hyper: FloatArray, distances: FloatArray) -> FloatArray:
+def _similarity(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
     """Return the correlation (n, m) of responses within a group at squared distances (axes, n, m)."""
-    scaled, additive = np.exp(hyper[: len(distances), None, None]) * distances, float(expit(hyper[-4]))
+    scaled, additive = (
+        np.exp(model_parameters[: len(distances), None, None]) * distances,
+        float(expit(model_parameters[-4])),
+    )
     single = np.mean([_kernel(d)[0] for d in scaled], axis=0)
     return np.asarray(additive * single + (1 - additive) * _kernel(np.sum(scaled, axis=0))[0])
 

@@ -1,6 +1,6 @@
-"""The scrambled Halton sequence, bit for bit identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
+"""The scrambled Halton sequence. Its points are bit-identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version.
+We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version of SciPy.
 
 Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """
@@ -20,7 +20,7 @@ class Halton:
 
     def __init__(self, dimensions: int, rng: np.random.Generator) -> None:
         (child,) = rng.spawn(1)
-        self._digits = [_scrambling(base, child) for base in _primes(dimensions)]
+        self._digits = [_digit_permutations(base, child) for base in _primes(dimensions)]
 
     def points(self, first: int, number: int) -> FloatArray:
         """Return points `first` to `first + number - 1`, shape (number, dimensions), in [0, 1)."""
@@ -32,7 +32,7 @@ def _primes(number: int) -> list[int]:
     return list(islice((n for n in count(2) if all(n % d for d in range(2, math.isqrt(n) + 1))), number))
 
 
-def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
+def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
     """Return one random permutation of the digits for each place that a double resolves, shape (places, base)."""
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
@@ -41,7 +41,7 @@ def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Return the numbers (n,) with permuted digits, mirrored at the radix point."""
+    """Permute the digits of the numbers (n,) and mirror them at the radix point."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permutation in digits:

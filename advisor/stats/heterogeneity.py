@@ -26,9 +26,10 @@ class Heterogeneity:
 
     @property
     def examples_needed(self) -> float:
-        """Ratio of the number of examples with which the observed range would be detectable to the present number.
+        """Factor by which the number of examples must grow for the observed range to be detectable.
 
-        Errors fall with the square root of the number of examples. The ratio is infinite if the values are equal.
+        This assumes that errors fall with the square root of the number of examples. The factor is infinite if the values are
+        equal.
         """
         return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
 
@@ -49,7 +50,7 @@ def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heter
     return Heterogeneity(spread, error, critical, float(stats.studentized_range.sf(spread / error, k, np.inf)))
 
 
-def p_of_mean(values: FloatArray) -> float:
+def p_of_equal_means(values: FloatArray) -> float:
     """Return the two-sided p-value of a t-test that n >= 2 values (n,) have mean zero; 0 for equal nonzero values."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)

@@ -2,8 +2,8 @@
 
 A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of the
 ranks, so that neither the unit nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their
-posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the settings that were tried: a
-share of the variance between trials, including noise.
+posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the tried settings: a share
+of the variance between trials. That variance includes noise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import surface
-from advisor.stats.ranks import evenly_by_rank, normal_scores
+from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 SEED = 0
 MIN_TRIALS = 8
@@ -29,17 +29,17 @@ DRAWS = 40
 _FOURIER_FEATURES = 100
 """Number of random Fourier features that make up a function drawn from the prior."""
 _EVALUATIONS = 5000
-"""Approximate number of points at which responses are compared; exceeded only with many axes."""
+"""Approximate number of points at which responses are compared; only studies with many axes exceed it."""
 _MAX_NUMBERS = 4_000_000
 """Maximum size of an array of points at which responses are computed at once, in numbers."""
 _REPETITIONS = 4
-"""Number of other trials whose position replaces that of a point, for each point and axis."""
+"""For each point and axis: number of other trials whose position replaces the position of the point."""
 _MIN_PLACES = 32
 """Minimum number of points at which responses are compared, even with many axes."""
 _DIFFERENCE_STEP = 0.1
 """Step of the finite differences that approximate the curvature."""
 _MAX_SD = 3.0
-"""Maximum standard deviation of the posterior of a relevance's logarithm; equal to that of its prior."""
+"""Maximum posterior standard deviation of a log relevance; equal to its prior standard deviation."""
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 """Bounds of the log relevances, the log signal and the log noise."""
 _CHOICE_COORDINATE = 0.125**0.5
@@ -50,13 +50,13 @@ _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
 _MIN_P = 0.01
-"""Smallest p-value that `Response.p` returns, and the p-value at or below which a single axis counts as significant."""
+"""The smallest p-value that `Response.p` returns; also the maximum p-value of a significant single axis."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
 
 @dataclass(frozen=True)
-class _Draw:
+class _ResponseDraw:
     """A function drawn from the posterior: random Fourier features of the prior plus a correction at the trials."""
 
     points: FloatArray
@@ -75,11 +75,11 @@ class _Draw:
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
         np.exp(similar, out=similar)
-        values = similar @ (self.signal * self.weights).astype(np.float32) + _waves(scaled, self.features)
+        values = similar @ (self.signal * self.weights).astype(np.float32) + _random_function(scaled, self.features)
         return np.asarray(values, dtype=np.float64)
 
 
-def _waves(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
+def _random_function(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
     """Return the values of a random function of the prior at scaled points (random Fourier features of Rahimi and Recht)."""
     frequencies, phases, amplitudes = (f.astype(scaled.dtype) for f in features)
     angles = scaled @ frequencies
@@ -93,7 +93,7 @@ class Response:
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
         """numeric, choices: positions (n,) of each axis, NaN if missing; costs: (n,), NaN for failed trials; n >= 2."""
-        self.subset = subset = evenly_by_rank(costs)
+        self.subset = subset = choose_evenly_by_rank(costs)
         self.values = normal_scores(costs[subset])
         self.blocks = [
             *(coordinates(u[subset], True) for u in numeric),
@@ -104,22 +104,22 @@ class Response:
         self.axis_of = np.repeat(np.arange(self.axes), [b.shape[1] for b in self.blocks])
         self._distances = np.array([squared_distances(b, b) for b in self.blocks])
         self.mode = surface.fit(self.values, self._distances)
-        self._draws = self._draw_all()
+        self._draws = self._draw_responses()
 
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
 
-        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
-        shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis that
-        the response lacks because its effect is weaker. If `others` has entries, axes are only tested alone, because the test must
-        correct for the selection among all axes.
+        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to
+        19 shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis
+        that the response lacks because its effect is weaker. If `others` has entries, only these single-axis tests are made,
+        because the p-value must be corrected for the selection among all axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]
         p_single = p_of_blocks([*self.blocks, *other_blocks], self.values, rng)
         if p_single <= _MIN_P or other_blocks:
             return max(p_single, _MIN_P)
-        subset = np.sort(evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
+        subset = np.sort(choose_evenly_by_rank(self.values, _MAX_SHUFFLED_TRIALS))
         values, distances = self.values[subset], self._distances[:, subset[:, None], subset[None, :]]
         losses = []
         for shuffle in range(_MAX_SHUFFLES + 1):
@@ -129,12 +129,12 @@ class Response:
                 return 2 / (shuffle + 1)
         return 1 / (_MAX_SHUFFLES + 1)
 
-    def p_within(self, axis: int, among: BoolArray) -> float:
-        """Return the p-value of the dependence on an axis among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
+    def p_within(self, axis: int, selected_trials: BoolArray) -> float:
+        """Return the p-value of an axis's effect among some of the trials; 1 for fewer than `MIN_TRIALS` trials.
 
-        among: mask (n,) of these trials. The effects of the other axes, fitted to all trials, are removed first.
+        selected_trials: mask (n,) of these trials. The effects of the other axes, fitted to all trials, are removed first.
         """
-        members = among[self.subset]
+        members = selected_trials[self.subset]
         if members.sum() < MIN_TRIALS:
             return 1.0
         unexplained = surface.residuals(
@@ -143,16 +143,16 @@ class Response:
         scores = stats.norm.ppf((stats.rankdata(unexplained) - 0.5) / len(unexplained))
         return p_of_blocks([self.blocks[axis][members]], scores, np.random.default_rng(SEED + 3))
 
-    def _draw_all(self) -> list[_Draw]:
+    def _draw_responses(self) -> list[_ResponseDraw]:
         rng = np.random.default_rng(SEED)
         curvatures, directions = np.linalg.eigh(self._curvature())
         curvatures = np.maximum(curvatures, _MAX_SD**-2)
         low, high = np.array([_BOUNDS[0]] * self.axes + list(_BOUNDS[1:])).T
         steps = rng.standard_normal((DRAWS, len(self.mode))) / np.sqrt(curvatures)
-        return [self._draw(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
+        return [self._draw_response(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
 
     def _curvature(self) -> FloatArray:
-        """Return the Hessian of minus the log-likelihood at its mode, by finite differences of the gradient."""
+        """Return the Hessian of the negative log-likelihood at the mode, by finite differences of the gradient."""
         rows = []
         for k in range(len(self.mode)):
             step = np.zeros(len(self.mode))
@@ -162,7 +162,7 @@ class Response:
         curvature = np.array(rows)
         return np.asarray((curvature + curvature.T) / 2, dtype=np.float64)
 
-    def _draw(self, parameters: FloatArray, rng: np.random.Generator) -> _Draw:
+    def _draw_response(self, parameters: FloatArray, rng: np.random.Generator) -> _ResponseDraw:
         """Return a posterior draw of the response for these log relevances, signal and noise, by Matheron's rule."""
         n, p = self.points.shape
         signal, noise = np.exp(parameters[-2:])
@@ -171,14 +171,16 @@ class Response:
         features = rng.standard_normal((p, _FOURIER_FEATURES)), 2 * np.pi * rng.random(_FOURIER_FEATURES), amplitudes
         scaled = self.points * scale
         covariance = signal * np.exp(-0.5 * squared_distances(scaled, scaled)) + (noise + _JITTER) * np.eye(n)
-        residual = self.values - _waves(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
-        return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
+        residual = self.values - _random_function(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
+        return _ResponseDraw(
+            scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features
+        )
 
-    def _others(self) -> IntArray:
+    def _replacement_trials(self) -> IntArray:
         """For each point and axis, return the trials whose positions replace the point's position, shape (axes, points,
         repetitions).
 
-        These trials are evenly spaced in order along the axis, which reduces the sampling error.
+        The other trials are evenly spaced in rank along the axis, which reduces the sampling error.
         """
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
         trials = []
@@ -189,16 +191,16 @@ class Response:
             trials.append(order[(np.argsort(order)[:, None] + shuffled) % n])
         return np.array(trials)
 
-    def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _responses_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return responses at the trials, responses with each set of axes replaced by those of other trials, and total variances.
 
-        The shapes are (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The total variance is the noise
-        variance plus the variance of the response between points that take each coordinate from a different trial.
+        Shapes of the three results: (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). Total variance: the
+        noise variance plus the variance of the response over points that take each coordinate from a different trial.
         """
         n = len(self.points)
         count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))
         base = np.linspace(0, n - 1, count).round().astype(np.int64)
-        other_positions = self._others()[:, base]
+        other_positions = self._replacement_trials()[:, base]
         same_position = np.broadcast_to(base[:, None], other_positions.shape[1:])
         p = self.points.shape[1]
         sets_at_once = max(1, _MAX_NUMBERS // (count * _REPETITIONS * max(p, len(self.points))))
@@ -220,13 +222,13 @@ class Response:
 
     def total(self) -> FloatArray:
         """Return the importance of each axis with its interactions, shape (draws, axes): a share of the variance between trials."""
-        base, swapped, variance = self._values_at([(a,) for a in range(self.axes)])
+        base, swapped, variance = self._responses_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((base - swapped) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
     def pairs(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
         """Return the importance of each pair's interaction, shape (draws,): a share of the variance between trials."""
         pairs = list(combinations(sorted(axes), 2))
-        base, swapped, variance = self._values_at([*((a,) for a in axes), *pairs])
+        base, swapped, variance = self._responses_at([*((a,) for a in axes), *pairs])
         single = dict(zip(axes, np.moveaxis(swapped, 1, 0), strict=False))
         crossed = [base[:, 0] - single[a] - single[b] + swapped[:, len(axes) + j] for j, (a, b) in enumerate(pairs)]
         return {pair: np.asarray(0.25 * (c**2).mean((1, 2)) / variance) for pair, c in zip(pairs, crossed, strict=True)}
@@ -257,7 +259,8 @@ def kernel(block: FloatArray, relevance: float) -> FloatArray:
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return coordinates (n, c) of an axis. Their distances equal those of the positions, or are constant for choices.
+    """Return coordinates (n, c) of an axis. Distances between coordinates equal those between positions; between choices they are
+    constant.
 
     A point without a position is half a range away from all points that have one.
     """

@@ -22,10 +22,10 @@ _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAWS) -> dict[tuple[int, int], float]:
     """Return the p-value of each pair: the probability that an additive response with this noise shows as much interaction.
 
-    The additive model has one smooth function per axis. It uses the relevances of `response`, and its variances are estimated by
-    restricted maximum likelihood. A score test adds the variance of a product of smooth functions of both axes, for four pairs of
-    relevances. The smallest of the four p-values is compared with data simulated from the additive model. The result is not
-    adjusted for other pairs.
+    The additive model has one smooth function per axis. Its relevances are those of `response`; restricted maximum likelihood
+    estimates its variances. The alternative adds the variance of a product of smooth functions of both axes; a score test is
+    made for each of four pairs of relevances. The smallest of the four p-values is compared with data simulated from the
+    additive model. These p-values are not adjusted for the number of pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
@@ -44,14 +44,14 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
     return {(a, b): p_of_kernels(rows, (k * m for k, m in product(shapes[a], shapes[b]))) for a, b in pairs}
 
 
-def draws_for(level: float) -> int | None:
+def draws_needed(level: float) -> int | None:
     """Return the number of draws that can show a p-value as small as `level`; None if this takes more than `MAX_DRAWS`."""
     number = math.ceil(1 / level) - 1
     return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
 
 
 def _variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
-    """Return the variances that maximise the penalised likelihood: one per kernel, then that of the noise."""
+    """Return the variances that maximise the penalised likelihood: one per kernel, then the noise variance."""
     n, prior = len(y), np.array([-1.0] * len(kernels) + [-2.0])
 
     def loss(log_variances: FloatArray) -> tuple[float, FloatArray]:

@@ -33,7 +33,7 @@ _MIN_LOST_SHARE = 0.5
 _LASTING_SHARE = 0.9
 """Minimum share of the levels after a collapse that must lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of a loss's changes that count as its steepest rises."""
+"""Share of a loss's changes that count as steepest rises."""
 _MIN_RATE_GROWTH = 1.5
 """Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
@@ -55,45 +55,47 @@ class Jump:
     p: float
     """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
     limit: float
-    """Level that a chance jump from `before` exceeds in one of 20 such series."""
+    """Level that a chance jump from `before` exceeds in one of 20 series without jumps."""
     log: bool
     """True if shares refer to the logarithm of the loss: the loss had fallen tenfold or blew up."""
 
 
 def largest_jump(
-    values: FloatArray, first: int, rates: FloatArray | None = None, explained: Sequence[Jump] = ()
+    values: FloatArray, first: int, rates: FloatArray | None = None, explained_jumps: Sequence[Jump] = ()
 ) -> Jump | None:
     """Return the most significant jump of a finite loss (n,) at index `first` or later.
 
     Return None for fewer than 20 points or without a fall. rates: learning rate at each point (n,). If the rate grows by half or
-    more across a rise, the schedule explains the rise. explained: jumps of this loss to leave out.
+    more across a rise, the schedule explains the rise. explained_jumps: jumps of this loss to leave out.
     """
     if len(values) < MIN_POINTS:
         return None
-    y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained)) is not None]
-    return _most_significant(jumps, log=log)
+    y, log = _choose_scale(values, first)
+    jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained_jumps)) is not None]
+    return _most_significant_rise(jumps, log=log)
 
 
-def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
+def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
 
-    Return None without such a rise. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a
-    collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
+    Return None if no rise qualifies. explained_jumps: jumps of this loss to leave out. The noise is estimated before the rise,
+    because a collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
     """
     if len(values) < MIN_POINTS:
         return None
-    y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained)) is not None]
-    return _most_significant(jumps, log=log)
+    y, log = _choose_scale(values, first)
+    jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained_jumps)) is not None]
+    return _most_significant_rise(jumps, log=log)
 
 
-def _most_significant(rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool) -> Jump | None:
+def _most_significant_rise(
+    rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool
+) -> Jump | None:
     """Return the rise with the lowest p-value (corrected for the number of rises) in the unit of the loss; None without rises."""
     if not rises:
         return None
     p, index, level_before, level_after, limit, width, share = min(rises)
-    to_unit = _bounded_exp if log else float
+    to_unit = _clipped_exp if log else float
     return Jump(
         index,
         to_unit(level_before),
@@ -123,7 +125,7 @@ def _lasting_rise(
     final = float(np.median(y[index:]))
     if final - level < _MIN_LOST_SHARE * fall:
         return None
-    # Only the changes shortly before the rise: among earlier ones, the steeper trend would count as noise.
+    # Only the changes shortly before the rise count, because earlier in training the steeper trend would count as noise.
     moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
@@ -138,22 +140,22 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
     """Return a mask (n,) of the points of a finite loss that are at most one point away from its steepest rises (the steepest 5 %
     of all changes).
 
-    width: number of points in the levels that are compared. All False for fewer than 20 points.
+    width: number of points in the levels that are compared. The mask is all False for fewer than 20 points.
     """
     steep = np.zeros(len(values), dtype=np.bool_)
     if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
         return steep
-    y, back = _scaled(values, 0)[0], width + 1
+    y, back = _choose_scale(values, 0)[0], width + 1
     moves = levels(y, width)[back:] - levels(y, back)[: len(y) - width + 1 - back]
     steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST_SHARE))
     return np.asarray(np.convolve(steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
 
-def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
+def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     """Return (the loss on the scale on which changes are measured, True if that scale is logarithmic).
 
-    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after index
-    `first`: after a blow-up, noise is proportional to the loss, and on a linear scale it would hide the earlier fall.
+    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after
+    index `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
     fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _MIN_BLOWUP * start
@@ -162,7 +164,7 @@ def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     return np.clip(values, -HUGE, HUGE), False
 
 
-def _bounded_exp(value: float) -> float:
+def _clipped_exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
@@ -179,9 +181,9 @@ def _largest_rise(
     tail = level_tail(moves, width)
     if tail is None:
         return None
-    candidates = np.where(_crosses(explained_jumps, at, width), -np.inf, moves)
+    candidates = np.where(_spans_explained_jump(explained_jumps, at, width), -np.inf, moves)
     if rates is not None:
-        candidates = np.where(_is_raised(rates, back, width)[at - back], -np.inf, candidates)
+        candidates = np.where(_learning_rate_grew(rates, back, width)[at - back], -np.inf, candidates)
     lows = np.minimum.accumulate(levels(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
     i = int(np.argmax(candidates))
@@ -199,7 +201,7 @@ def _largest_rise(
     )
 
 
-def _crosses(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
+def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
     """Return a mask of the indices `at` for which an explained jump separates the levels of `width` points before and after."""
     mask = np.zeros(len(at), dtype=np.bool_)
     for jump in explained_jumps:
@@ -207,10 +209,12 @@ def _crosses(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolA
     return mask
 
 
-def _is_raised(rates: FloatArray, back: int, width: int) -> BoolArray:
-    """Return a mask (n - back - width + 1,), True if the learning rate grew from the `back` points before to the `width` after."""
-    min_before = sliding_window_view(rates, back).min(axis=1)[: len(rates) - back - width + 1]
-    max_after = sliding_window_view(rates, width).max(axis=1)[back:]
+def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
+    """Return a mask (n - back - width + 1,), True if the learning rate grew from the `points_before` points before to the `width`
+    after.
+    """
+    min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
+    max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
     return np.asarray(max_after > _MIN_RATE_GROWTH * np.maximum(min_before, 1e-300))
 
 
@@ -240,30 +244,30 @@ class EarlyRise:
     p: float
     """p-value: probability that noise in the first value and in the level causes a rise at least this large."""
     limit: float
-    """Level that noise exceeds in one of 20 runs."""
+    """Level that noise alone exceeds in one of 20 runs."""
 
 
-def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a finite loss (n,) above its first value within its first `early` points.
+def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
+    """Return the largest rise of a finite loss (n,) above its first value within its first `early_points` points.
 
-    Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part and
-    the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows with
-    the loss. Noise may make the first value low (with a normal tail, because it is a mean over a batch) or the highest level high.
-    The p-value is at least `wandering.chance_of_start`, because autocorrelated noise may rise as far.
+    Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part
+    and the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows
+    with the loss. Noise may lower the first value (with a normal tail, because this value is a mean over a batch) or raise the
+    highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise may rise as far.
     """
-    if early < 2 or len(values) < 8:
+    if early_points < 2 or len(values) < 8:
         return None
     log = bool((values > 0).all())
     y = np.log(values) if log else np.clip(values, -HUGE, HUGE)
-    to_unit = _bounded_exp if log else float
+    to_unit = _clipped_exp if log else float
     start = float(y[0])
     noise = residuals(y)
-    quiet = _quieter(noise[1:early], noise[early:])
+    quiet = _quieter_series(noise[1:early_points], noise[early_points:])
     candidates: list[tuple[float, float, int, float]] = []
-    widths = [w for w in (width, 3 * width) if w < early]
+    widths = [w for w in (width, 3 * width) if w < early_points]
     widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
     for points in widths:
-        early_levels = levels(y[1:], points)[: early - 1]
+        early_levels = levels(y[1:], points)[: early_points - 1]
         i = int(np.argmax(early_levels))
         limits = _rise_limits(quiet, points, len(early_levels))
         exceeded = np.flatnonzero(early_levels[i] - start > limits)
@@ -275,17 +279,17 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     gain = float(values[0]) - float(levels(values, 3).min())
     rise = min(to_unit(-level), HUGE) - float(values[0])
     share = rise / gain if gain > 0 else math.inf
-    p = max(min(1.0, len(candidates) * p), wandering.chance_of_start(y, early))
+    p = max(min(1.0, len(candidates) * p), wandering.p_of_unusual_start(y, early_points))
     return EarlyRise(index, to_unit(start), to_unit(-level), share, p, to_unit(start + limit))
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     """Return the rise above the first value that the highest of `tries` levels exceeds with each of `_PROBABILITIES` by chance.
 
-    A level of few points may contain atypical minibatches. For these, half of the probability is assigned to the level's
-    exponential tail and half to the first value. A level of many points is approximately normal.
+    The median of many points is approximately normal. The median of few points may contain atypical minibatches; in that case,
+    half of the probability is assigned to the median's exponential tail and half to the first value.
     """
-    deviation, freedom = _lower_spread(noise)
+    deviation, freedom = _noise_scale(noise)
     tail = level_tail(-noise, 1) if len(noise) >= MIN_CHANGES else None
     if tail is None:
         first_value = deviation * stats.t.isf(_PROBABILITIES / 2, freedom)
@@ -302,15 +306,15 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     return np.asarray(np.hypot(first_value, spread * stats.t.isf(_PROBABILITIES / share, freedom)), dtype=np.float64)
 
 
-def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the longer of two noise series, or the other one if it has enough points and less than half the scatter."""
+def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the longer of two noise series, or the shorter one if it has enough points and less than half the scatter."""
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])
-    return short if len(short) >= MIN_POINTS and 2 * _lower_spread(short)[0] < _lower_spread(long)[0] else long
+    return short if len(short) >= MIN_POINTS and 2 * _noise_scale(short)[0] < _noise_scale(long)[0] else long
 
 
-def _lower_spread(noise: FloatArray) -> tuple[float, float]:
+def _noise_scale(noise: FloatArray) -> tuple[float, float]:
     """Return (standard deviation, degrees of freedom) of the noise, from its lower half, or from all points if they are few."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0

@@ -1,8 +1,8 @@
-"""The best position on one axis, with its uncertainty: a Gaussian process whose parameters are integrated over, not fitted.
+"""The best position on one axis, with its uncertainty, from a Gaussian process whose parameters are integrated over, not fitted.
 
 With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every point
-has no noise. Sweeps of one training at several sizes are alike, so they share the shape of the response; each has its own noise.
-Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between positions.
+has no noise. Sweeps of one training at several sizes have similar responses, so they share the shape of the response, but not the
+noise. Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between positions.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import numpy as np
 from scipy import special
 
 from advisor.model.space import FloatArray
-from advisor.stats.surface import compressed
+from advisor.stats.surface import compress_costs
 
 SEED = 0
 DRAWS = 1000
 """Number of draws from the posterior."""
 _GRID = 101
 _LENGTHS = np.geomspace(1.0, 6.0, 6) * math.log(2)
-"""Length scales of the response, in units of the natural logarithm: a factor of 2 to a factor of 64."""
+"""Length scales of the response on the natural log scale; they correspond to factors of 2 to 64."""
 _SIGNALS = np.geomspace(0.1, 3.0, 4)
 _NOISES = np.geomspace(0.02, 1.0, 8)
-"""Standard deviations of the response beside a parabola, and of the noise of one value, for values with standard deviation 1."""
+"""Standard deviations of the response's deviation from a parabola, and of the noise of one value, if the values have standard
+deviation 1.
+"""
 _PARABOLA = 4.0
 """Prior variance of the coefficients of the parabola, for positions from -1 to 1."""
 _NOISE_PRIOR = (math.log(0.2), 1.0)
@@ -39,7 +41,7 @@ Parameters = tuple[float, float, float]
 
 
 class Optimum(NamedTuple):
-    """Draws of the lowest point of one sweep, each (DRAWS,)."""
+    """Posterior draws of the lowest point of one sweep; each array has shape (DRAWS,)."""
 
     positions: FloatArray
     costs: FloatArray
@@ -80,7 +82,7 @@ def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
 
 
 def _standardised(positions: FloatArray, costs: FloatArray) -> _Sweep:
-    values = compressed(costs)
+    values = compress_costs(costs)
     mean, spread = float(values.mean()), float(values.std()) or 1.0
     return _Sweep(positions, (values - mean) / spread, costs, mean, spread)
 
@@ -94,11 +96,11 @@ def _optimum(sweep: _Sweep, parameters: Sequence[tuple[Parameters, int]], rng: n
 
 
 def _log_likelihood(sweep: _Sweep, at: Parameters) -> float:
-    root = np.linalg.cholesky(_noisy(sweep, at))
+    root = np.linalg.cholesky(_noisy_covariance(sweep, at))
     return float(-0.5 * np.sum(np.linalg.solve(root, sweep.values) ** 2) - np.log(np.diag(root)).sum())
 
 
-def _noisy(sweep: _Sweep, at: Parameters) -> FloatArray:
+def _noisy_covariance(sweep: _Sweep, at: Parameters) -> FloatArray:
     n = len(sweep.positions)
     return _covariance(sweep, sweep.positions, sweep.positions, at) + (at[2] ** 2 + 1e-8) * np.eye(n)
 
@@ -115,7 +117,7 @@ def _covariance(sweep: _Sweep, a: FloatArray, b: FloatArray, at: Parameters) -> 
 def _draws(sweep: _Sweep, at: Parameters, points: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
     """Return draws of the standardised response at these points, shape (count, points)."""
     cross = _covariance(sweep, sweep.positions, points, at)
-    gain = np.linalg.solve(_noisy(sweep, at), cross)
+    gain = np.linalg.solve(_noisy_covariance(sweep, at), cross)
     variance, axes = np.linalg.eigh(_covariance(sweep, points, points, at) - cross.T @ gain)
     root = axes * np.sqrt(np.maximum(variance, 0))
     return np.asarray(sweep.values @ gain + rng.standard_normal((count, len(points))) @ root.T, dtype=np.float64)

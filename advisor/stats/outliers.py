@@ -14,8 +14,8 @@ from scipy import special
 from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 
 _Labels: TypeAlias = NDArray[np.int8]
-"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits, because there are thousands of
-permutations of thousands of trials.
+"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits suffice and save memory: there are
+thousands of permutations of thousands of trials.
 """
 
 SEED = 0
@@ -25,13 +25,13 @@ _MAX_EXACT = 6000
 """Maximum number of permutations to enumerate."""
 
 
-def chance_of_share(failed: float, total: float, share: float) -> float:
+def chance_of_failed_share(failed: float, total: float, share: float) -> float:
     """Return the probability that at least `share` of all further trials fail, after `failed` of `total` did (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
 @dataclass(frozen=True)
-class Region:
+class FailureRegion:
     """All values of one hyperparameter on one side of a threshold beyond which trials fail."""
 
     axis: int
@@ -49,7 +49,7 @@ class Region:
     """p-value: probability that chance alone makes a region on any axis and side as clear as this one."""
 
 
-def regions(
+def find_failure_regions(
     positions: FloatArray,
     failed: BoolArray,
     *,
@@ -57,15 +57,15 @@ def regions(
     best: int | None = None,
     near: FloatArray | None = None,
     sides: tuple[tuple[Side, ...], ...] | None = None,
-) -> list[Region]:
+) -> list[FailureRegion]:
     """Return regions on one side of a threshold where trials fail, most certain first; at most one per axis and side.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other trials
-    as well as possible (Kolmogorov-Smirnov statistic). Otherwise the region contains as many failed trials as possible, provided
-    that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2) distances. If both are set, a
-    region counts only if the best trial lies within the first distance of its edge, or is the nearest trial outside it and within
-    the second distance. sides: the ends of each axis to examine. The p-value is the share of permutations of the labels in which
-    any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other
+    trials as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as
+    possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
+    distances. If `best` and `near` are set, a region counts only if the best trial lies within the first distance of its edge,
+    or is the nearest trial outside it and within the second distance. sides: the ends of each axis to examine. The p-value is
+    the share of permutations of the labels in which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
@@ -86,7 +86,9 @@ def regions(
         largest = np.maximum(largest, _best_cut(table[:, order], u[order], penalty, max_distances)[0])
         score, cut = _best_cut(labels[order][None, :], u[order], penalty, max_distances)
         if score[0] > 0:
-            scored.append((float(score[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
+            scored.append(
+                (float(score[0]), _failure_region(axis, side, positions[order, axis], failed[order], int(cut[0])))
+            )
     scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
     return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
@@ -103,8 +105,8 @@ def _best_cut(
     """Return (score, start) of the best region at the high end for each row of labels (rows, n); positions (n,) ascend."""
     weights = np.where(labels == 1, 1.0, -penalty)
     sums = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
-    sums[:, 0] = -np.inf  # the region must not contain all trials
-    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # nor may it separate equal values
+    sums[:, 0] = -np.inf  # exclude the region of all trials
+    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # exclude regions that separate equal values
     cut = sums.argmax(1)
     score = np.maximum(sums[np.arange(len(sums)), cut], 0)
     if max_distances is not None:
@@ -117,10 +119,10 @@ def _best_cut(
     return score, cut
 
 
-def _region(axis: int, side: Side, positions: FloatArray, has_failed: BoolArray, cut: int) -> Region:
+def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: BoolArray, cut: int) -> FailureRegion:
     inside = positions[:cut][~has_failed[:cut]]
     failed_positions = positions[cut:][has_failed[cut:]]
-    return Region(
+    return FailureRegion(
         axis=axis,
         side=side,
         edge=float(failed_positions[0]) if len(failed_positions) else float(positions[cut]),

@@ -16,11 +16,11 @@ LEVEL = 0.01
 POWER = 0.8
 """Probability with which a study must detect an effect."""
 _TERMS = 2
-"""Number of terms of the response along one range: linear and quadratic."""
+"""Number of terms of the fitted response along one range: linear and quadratic."""
 _MAX_TRIALS = 100_000
 
 
-def detectable(trials: int, axes: int) -> float:
+def detectable_effect(trials: int, axes: int) -> float:
     """Return the effect that a study detects with probability `POWER`; infinite with fewer than 5 trials.
 
     axes: number of searched hyperparameters, by which `LEVEL` is divided (Bonferroni).
@@ -30,22 +30,22 @@ def detectable(trials: int, axes: int) -> float:
         return math.inf
     critical = float(stats.f.isf(LEVEL / max(axes, 1), _TERMS, freedom))
 
-    def missing_power(noncentrality: float) -> float:
+    def power_shortfall(noncentrality: float) -> float:
         return float(stats.ncf.sf(critical, _TERMS, freedom, noncentrality)) - POWER
 
     high = 10.0
-    while missing_power(high) < 0:
+    while power_shortfall(high) < 0:
         high *= 2
-    noncentrality = float(optimize.brentq(missing_power, 0.0, high, xtol=1e-3))
+    noncentrality = float(optimize.brentq(power_shortfall, 0.0, high, xtol=1e-3))
     return math.sqrt(12 * noncentrality / trials)
 
 
 def trials_needed(effect: float, axes: int) -> int:
     """Return the smallest number of trials that detects this effect with probability `POWER`; at most 100,000."""
     low, high = _TERMS + 2, 8
-    while high < _MAX_TRIALS and detectable(high, axes) > effect:
+    while high < _MAX_TRIALS and detectable_effect(high, axes) > effect:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if detectable(middle, axes) <= effect else (middle, high)
+        low, high = (low, middle) if detectable_effect(middle, axes) <= effect else (middle, high)
     return min(high, _MAX_TRIALS)

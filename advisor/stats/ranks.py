@@ -19,7 +19,7 @@ def normal_scores(costs: FloatArray) -> FloatArray:
     return np.asarray((scores - scores.mean()) / (spread or 1.0), dtype=np.float64)
 
 
-def evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
+def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> IntArray:
     """Return indices of at most `max_number` of the costs (n,), evenly spaced in rank."""
     order = np.argsort(costs, kind="stable")
     return (

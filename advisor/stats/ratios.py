@@ -14,10 +14,11 @@ _BLOCKS = 10
 """Maximum number of segments of a series for the jackknife."""
 
 
-def chance_of_share(share: float, points: int, limit: float) -> float:
-    """Return the binomial probability that at least `share` of `points` independent points have a property of true share `limit`.
+def p_of_share(share: float, points: int, limit: float) -> float:
+    """Return the binomial probability that at least `share` of `points` independent points have a property if its true share is
+    `limit`.
 
-    A weighted share is rounded to a whole number of points.
+    The product `share` * `points` is rounded, because a weighted share need not be a whole number of points.
     """
     if points < 1:
         return 1.0
@@ -52,17 +53,18 @@ class Ratio(NamedTuple):
         return float(special.stdtr(self.freedom, (self.value - limit) / self.error))
 
 
-def ratio(parts: FloatArray, wholes: FloatArray, weights: FloatArray) -> Ratio:
-    """Return the weighted sum of `parts` (n,) divided by that of `wholes` (n,), n >= 1, positive sum, with a jackknife error.
+def ratio(numerators: FloatArray, denominators: FloatArray, weights: FloatArray) -> Ratio:
+    """Return the weighted sum of `numerators` (n,) divided by that of `denominators` (n,), n >= 1, positive sum, with a jackknife
+    error.
 
     The jackknife leaves out one of up to 10 segments instead of single points, so that drift and autocorrelation count as noise.
     """
-    above, below = parts * weights, wholes * weights
+    above, below = numerators * weights, denominators * weights
     value = float(above.sum() / below.sum())
-    if len(parts) < 4:
+    if len(numerators) < 4:
         return Ratio(value, math.nan, 0)
-    blocks = min(_BLOCKS, len(parts) // 2)
-    block = np.arange(len(parts)) * blocks // len(parts)
+    blocks = min(_BLOCKS, len(numerators) // 2)
+    block = np.arange(len(numerators)) * blocks // len(numerators)
     sums_above = above.sum() - np.bincount(block, above)
     sums_below = below.sum() - np.bincount(block, below)
     ratios_without = sums_above / np.maximum(sums_below, 1e-300)

@@ -14,9 +14,9 @@ from advisor.model.space import FloatArray, IntArray
 MIN_POINTS = 3
 """Minimum number of points to estimate a rate of fall; a level is the median of this number of points."""
 RECENT = 1 / 3
-"""Share of the training so far that counts as recent. Chosen on the curves of `benchmarks/quality/guard.py`."""
+"""Share of the training so far that counts as recent. The value was chosen on the curves of `benchmarks/quality/guard.py`."""
 _SPAN = 0.1
-"""Minimum distance between the two points of a slope, as a share of the points so far: neighbours differ mostly by noise."""
+"""Minimum distance between the two points of a slope, as a share of the points so far; closer points differ mostly by noise."""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:
@@ -31,14 +31,14 @@ def levels(costs: FloatArray) -> FloatArray:
     return np.asarray(np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0))
 
 
-def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, until: float, at: int) -> float:
-    """Return the fall of the cost from point `at` to step `until` at the steepest recent slope; inf if no slope is known.
+def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, end_step: float, at: int) -> float:
+    """Return the fall of the cost from point `at` to step `end_step` at the steepest recent slope; inf if no slope is known.
 
     level: `levels` of the curve. The result is never negative.
     """
     if at + 1 < MIN_POINTS:
         return np.inf
-    left = max(0.0, until - float(steps[at]))
+    left = max(0.0, end_step - float(steps[at]))
     first = min(int(np.searchsorted(steps, (1 - RECENT) * steps[at])), at - 2)
     ends = np.arange(max(first, 1), at + 1)
     starts = np.maximum(ends - max(1, int(np.ceil(_SPAN * at))), 0)
@@ -48,8 +48,8 @@ def extrapolated_gain(steps: IntArray | FloatArray, level: FloatArray, until: fl
     return max(0.0, steepest) * left if left else 0.0
 
 
-def costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
-    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost by then.
+def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
+    """Return the lowest cost of each curve up to a step, shape (curves,); inf for a curve without a cost up to that step.
 
     curves: steps and `best_so_far` of each curve.
     """
@@ -57,12 +57,12 @@ def costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArr
     return np.array([costs[end] if end >= 0 else np.inf for end, (_, costs) in zip(ends, curves, strict=True)])
 
 
-def later_gain(best: float, costs: FloatArray, finals: FloatArray) -> float:
+def later_gain(best: float, costs: FloatArray, final_costs: FloatArray) -> float:
     """Return the largest fall of a completed curve after a step, below `best` or below the curve's cost at the step.
 
-    costs: `costs_by` that step. finals: lowest cost of each whole curve. If a curve was worse than `best` at the step, only its
-    fall below `best` counts. inf if a curve had no cost by then.
+    costs: `lowest_costs_by` that step. final_costs: lowest cost of each whole curve. If a curve was worse than `best` at the step,
+    only its fall below `best` counts. Return inf if a curve had no cost by that step.
     """
     if not np.isfinite(costs).all():
         return np.inf
-    return max(0.0, float((np.minimum(costs, best) - finals).max()))
+    return max(0.0, float((np.minimum(costs, best) - final_costs).max()))

@@ -38,15 +38,15 @@ def series_mean(values: FloatArray) -> Mean:
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
     short_length, long_blocks = divmod(len(values), blocks)
-    split = long_blocks * (short_length + 1)  # segments as in np.array_split: the first ones have one more value
+    split = long_blocks * (short_length + 1)  # same segments as np.array_split: the first ones have one more value
     parts = np.median(values[split:].reshape(-1, short_length), axis=1)
     if long_blocks:
         parts = np.concatenate([np.median(values[:split].reshape(long_blocks, -1), axis=1), parts])
     return Mean(float(np.median(values)), float(parts.std(ddof=1)) / math.sqrt(blocks), blocks - 1)
 
 
-def pooled(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several means; its error is the larger of the combined errors and the error from their scatter."""
+def pooled_mean(means: Sequence[Mean]) -> Mean:
+    """Return the mean of several means. Its error is the larger of two estimates: from their errors and from their scatter."""
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -77,31 +77,32 @@ class Growth(NamedTuple):
     chosen: int
     """Index of the size beyond which larger sizes add nothing."""
     saturated: float
-    """Probability that the quantity does not nearly double with the size beyond the chosen one; NaN if no larger size was measured.
-    """
+    """Probability that doubling the chosen size does not nearly double the quantity; NaN if no larger size was measured."""
     max_factor: float
     """Largest growth factor per doubling of the size, over the sizes up to the next one after the chosen one."""
     never: float
-    """Probability that the quantity did not nearly double between any two neighbours among these sizes."""
+    """Probability that the quantity never nearly doubled with the size, between any two neighbouring sizes up to that next one."""
 
 
-def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
-    """Find the size at which a quantity stops growing, from its natural logarithms `logs` at ascending `sizes` (n,), n >= 2.
+def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
+    """Find the size at which a quantity stops growing, from its natural logarithms `log_means` at ascending `sizes` (n,), n >= 2.
 
     material: smallest relative gain from a larger size that matters; it must also be significant at level `alpha`. doubling:
     minimum growth factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
     """
     octaves = np.log2(sizes)
     best_index = 0
-    for i in range(1, len(logs)):
-        gain = difference(logs[i], logs[best_index])
+    for i in range(1, len(log_means)):
+        gain = difference(log_means[i], log_means[best_index])
         if gain.value >= math.log1p(material) and gain.chance_above(0.0) >= 1 - alpha:
             best_index = i
-    p_beyond = [_slower(logs, octaves, best_index, i, doubling) for i in range(best_index + 1, len(logs))]
-    last = min(best_index + 1, len(logs) - 1)
+    p_beyond = [
+        _p_of_slow_growth(log_means, octaves, best_index, i, doubling) for i in range(best_index + 1, len(log_means))
+    ]
+    last = min(best_index + 1, len(log_means) - 1)
     steps = [(i, i + 1) for i in range(last) if octaves[i + 1] - octaves[i] >= 0.5]
-    factors = [math.exp((logs[b].value - logs[a].value) / (octaves[b] - octaves[a])) for a, b in steps]
-    p_slower = [_slower(logs, octaves, a, b, doubling) for a, b in steps]
+    factors = [math.exp((log_means[b].value - log_means[a].value) / (octaves[b] - octaves[a])) for a, b in steps]
+    p_slower = [_p_of_slow_growth(log_means, octaves, a, b, doubling) for a, b in steps]
     return Growth(
         chosen=best_index,
         saturated=float(np.min(p_beyond)) if p_beyond else math.nan,
@@ -110,7 +111,7 @@ def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling
     )
 
 
-def _slower(logs: Sequence[Mean], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
+def _p_of_slow_growth(log_means: Sequence[Mean], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
     """Return the probability that from size a to size b the quantity grows by less than `doubling` per doubling of the size."""
-    gain = difference(logs[b], logs[a])
+    gain = difference(log_means[b], log_means[a])
     return 1 - gain.chance_above(math.log(doubling) * float(octaves[b] - octaves[a]))

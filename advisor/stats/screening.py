@@ -14,8 +14,8 @@ def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: Fl
     axis (F-test).
 
     numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only ranks of
-    costs count. The model has a linear and a squared term in the ranks of each numeric hyperparameter, and one term for each value
-    of a choice; a missing position counts as one more value.
+    costs count. The model has a linear and a squared term in the ranks of each numeric hyperparameter, and one term for each
+    value of a choice; a missing position counts as a value.
     """
     values = normal_scores(costs)
     logs = [_log_p(_quadratic(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]

@@ -23,11 +23,13 @@ class SearchComparison:
     gains: FloatArray
     """Best cost in the other search's half minus best cost in the first search's half, shape (draws,)."""
     sd: tuple[float, float]
-    """Standard deviation of the best of a half, for each search; an estimate of the study variance that tends to be too high."""
+    """Standard deviation of the best cost of a half, for each search: an estimate of the variation between studies that tends to be
+    too high.
+    """
     budget: int
     """Number of settings in a half."""
     max_chance: float
-    """Maximum value of `chance_above`: 1 minus the probability that all settings of one of two equal searches rank ahead of all
+    """Maximum value of `chance_above`: 1 minus the probability that, of two equal searches, all settings of one rank ahead of all
     settings of the other.
     """
 
@@ -39,24 +41,24 @@ class SearchComparison:
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
     """Compare the costs of two searches by subsampling: random halves, settings without replacement, one run of each setting.
 
-    one, other: for each setting the costs of its runs; lower is better. Both halves have the same size; a search with one setting
-    always uses it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The best
-    setting's value is the mean of its runs without the run that led to its selection (if there are others), because that run was
-    probably lucky. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of cases, or
-    in almost none if the sizes differ.
+    one, other: for each setting the costs of its runs; lower is better. Both halves have the same size. If a search has only one
+    setting, each half contains it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the
+    best trial. The best setting's value is the mean of its other runs, if any, without the run that led to its selection: that
+    run was probably lucky. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of
+    cases, or in almost none if the sizes differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)
     draws = max(200, min(DRAWS, _MAX_NUMBERS // max(len(one), len(other), 1)))
     rng = np.random.default_rng(SEED)
-    bests_of_one, bests_of_other = (_bests(side, budget, draws, rng) for side in (one, other))
+    bests_of_one, bests_of_other = (_best_in_draws(side, budget, draws, rng) for side in (one, other))
     max_chance = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
     return SearchComparison(
         bests_of_other - bests_of_one, (float(bests_of_one.std()), float(bests_of_other.std())), budget, max_chance
     )
 
 
-def _bests(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
+def _best_in_draws(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return the value of the best of `budget` settings in each draw, shape (draws,)."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])

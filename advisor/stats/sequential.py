@@ -1,10 +1,10 @@
 """Evidence for a gain that stays valid for any number of looks and any number of candidates. Lower costs are better.
 
 **One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own deviation.
-That deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom:
-sigma^2 ~ d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean) has a posterior density
-h. It is close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's
-degrees of freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
+The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom: sigma^2 ~
+d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean) has a posterior density h. It is
+close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of
+freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
 
     E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
@@ -15,18 +15,18 @@ worthwhile gain, the same ratio is the evidence to discard a candidate. Sources:
 JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023
 (arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods", 2004.
 
-**Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if
-E >= 1 / (a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary
-dependence between the questions, on average at most the share a of the kept candidates are no better than what they replaced. The
-reason is that wrongly keeping candidate t adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate
-has two e-values, from all its runs and from its runs after the first, each with half of the weight. The first one numbers the
-candidates among all settings ever tried, so the best-looking setting may be selected. The second one numbers them among repeated
-settings only, because a selection by first runs does not bias later runs.
+**Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if E >= 1 /
+(a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary dependence
+between the questions, on average at most the share a of the kept candidates are no better than what they replaced. The reason:
+each candidate t that is wrongly kept adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate has
+two e-values, from all its runs and from its runs after the first, each with half of the weight. The e-value from all runs
+numbers the candidates among all settings ever tried, so the best-looking setting may be selected. The e-value from later runs
+numbers them among repeated settings only, because a selection by first runs does not bias later runs.
 
-Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_FREEDOM` degrees of freedom.
-Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated (its degrees
-of freedom replace d if they are fewer). With so few degrees of freedom, one extreme run is weak evidence. A candidate with fewer
-than `MIN_RUNS` runs is never kept. Both protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
+Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_FREEDOM` degrees of
+freedom. Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated
+(its degrees of freedom replace d if they are fewer). A candidate with fewer than `MIN_RUNS` runs is never kept. These two limits
+protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HORIZON = 30
-"""Number of candidates that together get half of the weight. A low number favours single questions, a high one long loops."""
+"""Number of candidates that together get half of the weight. A low number favours single questions; a high number favours long
+loops.
+"""
 MAX_FREEDOM = 10
 """Maximum degrees of freedom of the noise floor as a prior for one setting. With 10, the setting's deviation lies within about 0.7
-to 1.8 times the floor (95 %). Our choice; deviations of settings differ, and runs have heavier tails than the normal distribution.
+to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs have heavier tails than the normal
+distribution.
 """
 MIN_RUNS = 2
-"""Minimum number of runs of a candidate before it is kept. Our choice, because a result without a repeat may be an accident."""
+"""Minimum number of runs of a candidate before it is kept. We require a repeat, because a single result may be an accident."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
 """Edges of the cells over which the prior on gains is integrated, in units of its scale; wide enough for huge gains."""
 _NEAR_EDGES = np.linspace(-6, 6, 25)
@@ -61,7 +64,7 @@ MAX_ERRORS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class NoiseFloor:
     """The noise floor: the deviation between repeats of one setting, pooled over settings."""
 
     sd: float
@@ -87,20 +90,20 @@ class Sample:
         """Return the sample with these costs, shape (n,), n >= 1."""
         return Sample(len(costs), float(np.mean(costs)), float(np.sum((costs - np.mean(costs)) ** 2)))
 
-    def freedom(self, floor: Floor) -> int:
+    def freedom(self, floor: NoiseFloor) -> int:
         """Return the degrees of freedom of `variance`."""
         return floor.prior + self.size - 1
 
-    def variance(self, floor: Floor) -> float:
-        """Return the variance between runs: the setting's own, moderated by the noise floor."""
+    def variance(self, floor: NoiseFloor) -> float:
+        """Return the variance between runs: a weighted mean of the setting's variance and the noise floor's."""
         return (floor.prior * floor.sd**2 + self.squares) / self.freedom(floor)
 
-    def with_more(self, runs: int, floor: Floor) -> Sample:
+    def with_more(self, runs: int, floor: NoiseFloor) -> Sample:
         """Return the expected sample after further runs if the mean and the variance do not change."""
         return Sample(self.size + runs, self.mean, self.squares + runs * self.variance(floor))
 
 
-def lead(candidate: Sample, incumbent: Sample, floor: Floor) -> Difference:
+def lead(candidate: Sample, incumbent: Sample, floor: NoiseFloor) -> Difference:
     """Return the candidate's gain over the incumbent; its error follows from the noise floor and both samples."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
@@ -126,7 +129,7 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
 
 
 def half_width(error: float, freedom: float, scale: float, level: float) -> float:
-    """Return the half width of an interval around the observed gain that contains the true gain at all looks.
+    """Return the half width of an interval around the observed gain that contains the true gain however often it is computed.
 
     level: probability of this. The half width is infinite if it exceeds `MAX_ERRORS`, which happens if the scale of the prior
     is far from the error.
@@ -160,13 +163,13 @@ class Levels:
     """Probability of discarding a candidate with a worthwhile gain, over all looks."""
 
     @staticmethod
-    def in_loop(number: int, repeat: int, kept: int, *, error: float, miss: float) -> Levels:
+    def in_loop(number: int, repeat_number: int, number_kept: int, *, error: float, miss: float) -> Levels:
         """Return the levels of the candidate `number` of a loop.
 
-        repeat: its number among the repeated candidates. kept: number of other candidates kept so far.
+        repeat_number: the candidate's position among the repeated ones. number_kept: number of other candidates kept so far.
         """
-        half = error * (kept + 1) / 2
-        return Levels(half * weight(number), half * weight(repeat), miss)
+        half = error * (number_kept + 1) / 2
+        return Levels(half * weight(number), half * weight(repeat_number), miss)
 
     @staticmethod
     def alone(*, error: float, miss: float) -> Levels:
@@ -182,7 +185,7 @@ class SequentialTest:
     fresh: Sample | None
     """The candidate's runs after its first; None if there is only one run."""
     incumbent: Sample
-    floor: Floor
+    floor: NoiseFloor
     worthwhile: float
     """Smallest gain worth finding; also the scale of the prior on gains."""
     levels: Levels
@@ -202,7 +205,7 @@ class SequentialTest:
 
     @property
     def discard(self) -> float:
-        """Evidence that the gain is less than the worthwhile one; 1 or more suffices to discard the candidate."""
+        """Evidence that the gain is below the smallest gain worth finding; 1 or more suffices to discard the candidate."""
         gain = self.lead
         return self.levels.discard * e_value(self.worthwhile - gain.gain, gain.error, gain.freedom, self.worthwhile)
 
@@ -216,12 +219,14 @@ class SequentialTest:
     def _evidence(self, gain: Difference) -> float:
         return e_value(gain.gain, gain.error, gain.freedom, self.worthwhile)
 
-    def next_run(self, most: int) -> tuple[int, int]:
-        """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) if both have `most`."""
+    def next_run(self, max_runs: int) -> tuple[int, int]:
+        """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) if a run of the incumbent does, (0, 0) if both have
+        `max_runs` runs.
+        """
         if self.keep >= 1 and self.candidate.size < MIN_RUNS:
             return 1, 0
         drops = [
-            s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < most else 0.0
+            s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < max_runs else 0.0
             for s in (self.candidate, self.incumbent)
         ]
         if max(drops) <= 0:
@@ -229,7 +234,7 @@ class SequentialTest:
         return (1, 0) if drops[0] >= drops[1] else (0, 1)
 
     def with_more(self, runs: tuple[int, int]) -> SequentialTest:
-        """Return the test as it would be after more runs (of the candidate, of the incumbent) if the gain does not change."""
+        """Predict the test after more runs (of the candidate, of the incumbent), for an unchanged gain."""
         fresh = self.fresh.with_more(runs[0], self.floor) if self.fresh is not None else None
         if fresh is None and runs[0]:
             fresh = Sample(1, self.candidate.mean, 0.0).with_more(runs[0] - 1, self.floor)
@@ -242,18 +247,19 @@ class SequentialTest:
             self.levels,
         )
 
-    def plan(self, most: int) -> tuple[int, int] | None:
-        """Return the minimum number of further runs (of the candidate, of the incumbent) that decide if the gain does not change.
+    def plan(self, max_runs: int) -> tuple[int, int] | None:
+        """Return the minimum number of further runs (of the candidate, of the incumbent) that decide the question, for an unchanged
+        gain.
 
-        Return None if `most` runs of each are too few.
+        Return None if even `max_runs` runs of each are too few to decide.
         """
-        for runs, test in self._future(most):
+        for runs, test in self._predicted_sample(max_runs):
             if test.decision != "not decided":
                 return runs
         return None
 
-    def _future(self, most: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
+    def _predicted_sample(self, max_runs: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
         test, runs = self, (0, 0)
-        while (step := test.next_run(most)) != (0, 0):
+        while (step := test.next_run(max_runs)) != (0, 0):
             test, runs = test.with_more(step), (runs[0] + step[0], runs[1] + step[1])
             yield runs, test

@@ -1,10 +1,10 @@
 """Tests whether curves fall like curves at a constant learning rate.
 
-At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. Such a sum
-falls more and more slowly, and it slows gradually: the logarithm of its rate of fall is convex (Bernstein's theorem, completely
-monotone functions). A decay of the learning rate breaks this pattern: the fall speeds up, continues at the same rate to the end, or
-stops abruptly. A linear or cosine decay may still look like a constant rate, because the noise of training falls with the rate. If
-such a decay fits the curves as well without a gain from longer training, the curves do not show that gain.
+At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. A sum of
+decaying exponentials falls more and more slowly, and slows gradually: the logarithm of its rate of fall is convex (Bernstein's
+theorem, completely monotone functions). A decay of the learning rate breaks this pattern: the fall of the loss speeds up, keeps its
+rate to the end, or stops abruptly. A linear or cosine decay may still look like a constant rate, because the noise of training
+falls with the rate. If a decay without a gain from longer training fits the curves as well, the curves do not show such a gain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter
 
 START = 0.15
-"""Share of the steps after the highest cost that are not judged: warmup and the first fall."""
+"""Share of the steps after the highest cost to leave out, because they contain warmup and the first fall."""
 _WINDOWS = 4
 """Number of windows in which the rate of fall is measured."""
 _MIN_GAIN = 6.0
@@ -30,20 +30,21 @@ _BROKEN_LEVEL = 0.01
 _NO_GAIN_LEVEL = 0.01
 """Significance level of the test that the learning rate decays and longer training gains nothing."""
 _DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
-"""Decay rates of the exponentials whose sum models the progress of training. 1 means decay by a factor e over the whole training at
-the peak learning rate."""
+"""Decay rates of the exponentials whose sum models the progress of training. At rate 1, the exponential decays by a factor e
+over a whole training at the peak learning rate.
+"""
 _MIN_RELATIVE_ERROR = 0.005
-"""Minimum standard error of a rate in these models, as a share of the largest rate."""
+"""Minimum standard error of a rate of fall, as a share of the largest rate."""
 _POINTS_PER_WINDOW = 40
 """Number of points of a window at which models of the fall are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
+class FallRates:
     """Mean rates of fall of several curves in equal windows of the steps, as shares of each curve's gain."""
 
     rates: FloatArray
-    """Gain that the whole training would bring at the rate of each window, shape (4,)."""
+    """Rates of fall, shape (4,): for each window, the gain of a whole training at the window's rate."""
     errors: FloatArray
     """Standard error of each rate, shape (4,)."""
     start: float = START
@@ -60,11 +61,11 @@ class Fall:
                 tests.append(_z(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
         return max(tests) > float(stats.norm.isf(_BROKEN_LEVEL))
 
-    def gains_more(self, material: float) -> bool:
+    def longer_training_helps(self, material: float) -> bool:
         """Return True if training twice as long gains more than `material`, a share of the gain so far, under any likely schedule.
 
-        At a constant rate, curves that still fall gain from longer training. So the test is whether a linear or cosine decay
-        without such a gain fits worse than a constant rate.
+        At a constant rate, curves that still fall gain from longer training. The test is therefore whether a linear or cosine
+        decay without a gain from longer training fits worse than a constant rate.
         """
         constant = self._misfit("constant")
         decayed = min(self._misfit(kind, material) for kind in ("linear", "cosine"))
@@ -73,9 +74,9 @@ class Fall:
     def _misfit(self, kind: str, material: float | None = None) -> float:
         """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under a schedule.
 
-        Progress is a sum of decaying exponentials in the summed learning rate. A decay also lowers the noise of training in
-        proportion to the rate. material: if set, the gain from doubling the training is assumed to be 0 with this standard
-        deviation.
+        Progress is a sum of decaying exponentials in the summed learning rate. A decaying learning rate also lowers the noise of
+        training in proportion to the rate. material: if set, the gain from doubling the training is assumed to be 0 with this
+        standard deviation.
         """
         at = self.start + (1 - self.start) * (np.arange(_WINDOWS * _POINTS_PER_WINDOW) + 0.5) / (
             _WINDOWS * _POINTS_PER_WINDOW
@@ -111,20 +112,20 @@ def _z(value: float, variance: float) -> float:
     return value / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, value) if value else 0.0
 
 
-def pooled_fall(curves: Sequence[tuple[IntArray, FloatArray]]) -> Fall | None:
+def pooled_fall_rates(curves: Sequence[tuple[IntArray, FloatArray]]) -> FallRates | None:
     """Return the pooled fall of curves of (steps, costs); None if none of them has enough points or gained beyond its noise."""
     peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
     start = min(START + float(np.median(peaks)), 0.5) if peaks else START
-    falls = [fall for steps, costs in curves if (fall := _fall(steps, costs, start)) is not None]
+    falls = [fall for steps, costs in curves if (fall := _fall_rates(steps, costs, start)) is not None]
     if not falls:
         return None
     weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in falls])
     weights /= weights.sum()
     rates, variances = (np.array([f[i] for f in falls]) for i in (0, 1))
-    return Fall(weights @ rates, np.sqrt(weights**2 @ variances), start)
+    return FallRates(weights @ rates, np.sqrt(weights**2 @ variances), start)
 
 
-def _fall(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
+def _fall_rates(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
     """Return the rates of fall of one curve and their variances, as shares of its gain."""
     if len(costs) < max(LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
         return None

@@ -45,21 +45,22 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit. Two tests share `chance`. One extrapolates the tail
-    from the median, which overestimates all but very heavy tails. The other extrapolates it from the upper quartile and, because
-    heavy tails of log ratios are symmetric, also tests whether more ratios exceed the largest fall than symmetric noise explains.
+    log-normal, with a lighter tail than the exponential tail of the limit. Two tests share `chance`. One test extrapolates the tail
+    from the median, which overestimates all but very heavy tails. The other test extrapolates the tail from the upper quartile and,
+    because heavy tails of log ratios are symmetric, also tests whether more ratios exceed the largest fall than symmetric noise
+    explains.
     """
     if len(values) < MIN_POINTS:
         return None
     logs = np.log(values)
     log_ratios = logs - median_filter(logs, size=min(width, 2 * (len(values) // 4) + 1), mode="nearest")
     order = np.argsort(-log_ratios, kind="stable")
-    tests = [t for t in (_from_median(log_ratios[order]), _from_quartile(log_ratios[order])) if t is not None]
+    tests = [t for t in (_test_from_median(log_ratios[order]), _test_from_quartile(log_ratios[order])) if t is not None]
     if not tests:
         return None
     test = min(tests, key=lambda t: t.p)
     p = len(tests) * test.p
-    limit = max(_level_reached(test.tail, test.rank, len(values), chance / (len(tests) * len(_RANKS))), test.floor)
+    limit = max(_threshold_reached(test.tail, test.rank, len(values), chance / (len(tests) * len(_RANKS))), test.floor)
     outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(log_ratios, 700.0))
     return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), test.rank, min(1.0, p))
@@ -70,7 +71,7 @@ def joint_p_values(tested: Sequence[Outliers | None]) -> FloatArray:
     return np.asarray(stats.false_discovery_control([1.0 if o is None else o.p for o in tested]), dtype=np.float64)
 
 
-class _Test(NamedTuple):
+class _OutlierTest(NamedTuple):
     """A test of the largest log ratios."""
 
     p: float
@@ -81,17 +82,17 @@ class _Test(NamedTuple):
     """Minimum log ratio of an outlier."""
 
 
-def _from_median(largest_first: FloatArray) -> _Test | None:
+def _test_from_median(largest_first: FloatArray) -> _OutlierTest | None:
     tail = upper_tail(largest_first, 0.5)
-    return None if tail is None else _Test(*_lowest_p(largest_first, tail), tail)
+    return None if tail is None else _OutlierTest(*_lowest_p(largest_first, tail), tail)
 
 
-def _from_quartile(largest_first: FloatArray) -> _Test | None:
+def _test_from_quartile(largest_first: FloatArray) -> _OutlierTest | None:
     tail = upper_tail(largest_first, 0.75)
     if tail is None:
         return None
     (p, rank), fall = _lowest_p(largest_first, tail), max(float(-largest_first[-1]), 0.0)
-    return _Test(max(p, 0.5 ** int((largest_first > fall).sum())), rank, tail, fall)
+    return _OutlierTest(max(p, 0.5 ** int((largest_first > fall).sum())), rank, tail, fall)
 
 
 def _lowest_p(largest_first: FloatArray, tail: Tail) -> tuple[float, int]:
@@ -103,11 +104,11 @@ def _lowest_p(largest_first: FloatArray, tail: Tail) -> tuple[float, int]:
 def _chance_of_reaching(tail: Tail, value: float, count: int, n: int) -> float:
     """Return the probability that `count` of n values with this tail reach `value`, averaged over the uncertainty of its scale."""
     excess = max(value - tail.base, 0.0) / tail.scale
-    shares = tail.tries / n * np.exp(-np.minimum(excess * _relative_rates(tail.freedom), 700.0))
+    shares = tail.tries / n * np.exp(-np.minimum(excess * _possible_scale_ratios(tail.freedom), 700.0))
     return float(_NODE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
 
 
-def _relative_rates(freedom: float) -> FloatArray:
+def _possible_scale_ratios(freedom: float) -> FloatArray:
     """Return possible ratios of the estimated to the true scale, at the nodes of the normal distribution.
 
     The scale is a mean of `freedom` exponential excesses, so the ratio is gamma-distributed (Wilson and Hilferty, 1931).
@@ -116,7 +117,7 @@ def _relative_rates(freedom: float) -> FloatArray:
     return np.asarray(np.maximum(1 - spread + np.sqrt(spread) * _NODES, 0.0) ** 3, dtype=np.float64)
 
 
-def _level_reached(tail: Tail, count: int, n: int, chance: float) -> float:
+def _threshold_reached(tail: Tail, count: int, n: int, chance: float) -> float:
     """Return the threshold that at least `count` of n values with this tail reach with probability `chance`."""
     low, high = tail.base, tail.base + tail.scale
     if _chance_of_reaching(tail, low, count, n) <= chance:

@@ -16,7 +16,7 @@ _MAX_NUMBERS = 200_000
 """Maximum number of random numbers to draw, which bounds the time for thousands of repeats."""
 
 
-class Scaling(NamedTuple):
+class StepsComparison(NamedTuple):
     """Steps that each group needs to reach the target, compared with the first group."""
 
     levels: FloatArray
@@ -27,7 +27,7 @@ class Scaling(NamedTuple):
     """p-value: probability that groups that need equally many steps differ at least as much."""
 
 
-def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
+def compare_steps(groups: Sequence[FloatArray], statistic: Statistic) -> StepsComparison:
     """Test whether later groups need more steps than the first group.
 
     groups: positive values, shape (n,), n >= 1 each; infinite if the target was not reached. The test uses random permutations of
@@ -35,23 +35,23 @@ def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
     """
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
-    levels = _levels(values[None, :], ends, statistic)[0]
+    levels = _group_levels(values[None, :], ends, statistic)[0]
     draws = min(_MAX_PERMUTATIONS, max(_MAX_NUMBERS // len(values), 199))
     ranks = values[None, :] if statistic == "least" else stats.rankdata(values)[None, :]
     shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (draws, 1)), axis=1)
     observed, chance = (_largest_ratio(r, ends, statistic) for r in (ranks, shuffled))
     p = (1 + np.sum(chance >= observed[0] * (1 - 1e-12))) / (draws + 1)
-    return Scaling(levels, _growth(levels[None, :])[0].item(), float(p))
+    return StepsComparison(levels, _growth(levels[None, :])[0].item(), float(p))
 
 
 def _largest_ratio(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
     """Return the largest ratio of a later group to the first, shape (rows,), of minimum values or mean ranks."""
     if statistic == "least":
-        return _growth(_levels(values, ends, statistic))
+        return _growth(_group_levels(values, ends, statistic))
     return _growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
-def _levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
+def _group_levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
     """Return the median or minimum of each group, shape (rows, groups), for values (rows, n) in groups that end before `ends`."""
     parts = np.split(values, ends[:-1], axis=1)
     if statistic == "least":

@@ -13,7 +13,9 @@ from advisor.model.space import FloatArray, IntArray, Side
 
 SEED = 0
 MAX_POINTS = 80
-"""Maximum number of points to fit; the lowest values are used, because the region around the best point matters most."""
+"""Maximum number of points to fit. The points with the lowest values are used, because the region around the best point matters
+most.
+"""
 DRAWS = 500
 """Number of draws from the posterior of the response."""
 PERMUTATIONS = 2999
@@ -22,8 +24,9 @@ _CHOICE_DISTANCE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
 TREND = 0.3
-"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. Chosen on development seeds of the
-closed loop, where forecasts of the next study were calibrated with it."""
+"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. With this variance, forecasts of
+the next study were calibrated on development seeds of the closed loop.
+"""
 _NOISE_STARTS = (-2.0, -5.0)
 """Log noise at which the fit of a `Surface` starts."""
 # Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
@@ -41,16 +44,16 @@ class End(NamedTuple):
     """p-value: probability that shuffled positions on this axis fit as well by chance; not adjusted for other axes."""
 
 
-def ends(
+def ends_with_optimum(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float, certainty: float
 ) -> list[End]:
     """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
 
     values: (n,), lower is better. The kernel is a squared exponential with one relevance per axis (automatic relevance
-    determination), fitted by penalised maximum likelihood. The probability is that the lowest value along the axis lies within
-    `edge` of the end if the other hyperparameters are as in the best few points. The p-value is from a permutation test; its
-    statistic is the slope of the likelihood with respect to the axis's relevance, for the model fitted without the axis. It is
-    exact if the axis was sampled independently of the others.
+    determination), fitted by penalised maximum likelihood. The probability refers to this event: the lowest value along the axis
+    lies within `edge` of the end, with the other hyperparameters as in the best few points. The p-value is from a permutation
+    test; its statistic is the slope of the likelihood with respect to the axis's relevance, for the model fitted without the
+    axis. The test is exact if the axis was sampled independently of the others.
     """
     order = np.argsort(values, kind="stable")[:MAX_POINTS]
     y = values[order] - values[order].mean()
@@ -81,9 +84,9 @@ def results_at(
 ) -> FloatArray:
     """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m).
 
-    The result is empty if the values carry no information. The response includes a linear trend. Without it, the model would expect
-    average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as for `ends`;
-    new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
+    Return an empty array if the values carry no information. The response includes a linear trend, because a model without trend
+    expects average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as
+    for `ends_with_optimum`; new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -92,7 +95,7 @@ def results_at(
     y = (values - centre) / spread
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    similar = _similar(distances, at, len(y)) + TREND * _linear_kernel(numeric, numeric)
+    similar = _similarity_of(distances, at, len(y)) + TREND * _linear_kernel(numeric, numeric)
     precision = _root_and_inverse(similar, math.exp(at[-1]) + _JITTER)[1]
     mean, root = _prediction(at, columns, len(numeric), precision, y, new, TREND)
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
@@ -100,7 +103,7 @@ def results_at(
     return np.asarray(centre + spread * drawn, dtype=np.float64)
 
 
-def compressed(costs: FloatArray) -> FloatArray:
+def compress_costs(costs: FloatArray) -> FloatArray:
     """Return the costs (n,) in units of the median's distance from the best, on an asinh scale.
 
     A few bad trials would otherwise hide the differences between good ones.
@@ -114,7 +117,7 @@ class Surface:
     """The response fitted to known points: predicts its value at other points, also outside 0..1."""
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> None:
-        """numeric, choices, values: n >= 1 known points, as for `ends`."""
+        """numeric, choices, values: n >= 1 known points, as for `ends_with_optimum`."""
         self._columns, self._numeric = [*numeric, *choices], len(numeric)
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
@@ -178,7 +181,7 @@ def _prediction(
         new_numeric_columns, new_numeric_columns
     )
     covariance -= cross @ precision @ cross.T
-    return cross @ precision @ y, _root(covariance)
+    return cross @ precision @ y, _matrix_root(covariance)
 
 
 def _linear_kernel(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:
@@ -193,13 +196,15 @@ def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     if not numeric:
         both_known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
         return np.where(one_missing | (both_known & (a[:, None] != b[None, :])), _CHOICE_DISTANCE, 0.0)
-    # A missing value is placed beside the middle of the axis, because no point on it is equally far from all values.
+    # A missing value is placed beside the middle of the axis, because no point on the axis is equally far from all values.
     x, z = np.nan_to_num(a, nan=0.5), np.nan_to_num(b, nan=0.5)
     return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _CHOICE_DISTANCE, 0.0))
 
 
 def _relevance_p(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
-    """Return the p-value of an axis that the fitted model lacks: that it raises the likelihood only by chance."""
+    """Return the p-value of an axis that the fitted model lacks: the probability that a shuffled axis raises the likelihood as
+    much.
+    """
     at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
@@ -212,11 +217,11 @@ def _relevance_p(y: FloatArray, distances: FloatArray, start: FloatArray, positi
 
 def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the covariance of the response at n points and the inverse covariance of the noisy values; both (n, n)."""
-    similar = _similar(distances, at, n)
+    similar = _similarity_of(distances, at, n)
     return similar, _root_and_inverse(similar, np.exp(at[-1]) + _JITTER)[1]
 
 
-def _similar(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
+def _similarity_of(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
     signal = np.exp(at[-2])
     if not len(distances):
         return np.full((n, n), signal)
@@ -247,7 +252,7 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
 
 
 def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the leave-one-out residuals: each value minus its prediction from all other values; arguments as for `fit`.
+    """Return the leave-one-out residuals: each value minus the prediction from all other values. Arguments are as for `fit`.
 
     The model's parameters are fitted once, to all values.
     """
@@ -258,7 +263,7 @@ def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = N
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
     """Return (minus the logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
-    similar = _similar(distances, at, n)
+    similar = _similarity_of(distances, at, n)
     root, precision = _root_and_inverse(similar, noise + _JITTER)
     weights = precision @ y
     likelihood_slopes = np.outer(weights, weights) - precision
@@ -270,13 +275,13 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
     return float(loss), gradient + (at - mean) / variance
 
 
-def _root_and_inverse(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+def _root_and_inverse(similarity: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
     """Return (lower triangular root, inverse) of a covariance with this noise variance added; both (n, n).
 
     LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if the matrix is not
     positive definite.
     """
-    noisy = similar.copy()
+    noisy = similarity.copy()
     noisy[np.diag_indices(len(noisy))] += noise
     root, status = lapack.dpotrf(noisy, lower=1)
     if status:
@@ -308,14 +313,14 @@ def _chances_of_ends(
         fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
         covariance = prior - cross @ precision @ cross.T
-        draws = cross @ precision @ y + normal @ _root(covariance).T
+        draws = cross @ precision @ y + normal @ _matrix_root(covariance).T
         best_positions = _POSITIONS[draws.argmin(1)]
         low += float(np.mean(best_positions <= edge)) / len(best)
         high += float(np.mean(best_positions >= 1 - edge)) / len(best)
     return low, high
 
 
-def _root(covariance: FloatArray) -> FloatArray:
+def _matrix_root(covariance: FloatArray) -> FloatArray:
     """Return a square root of a covariance matrix that rounding may have made slightly indefinite."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0)), dtype=np.float64)

@@ -1,8 +1,8 @@
 """The end of a training curve: a forecast for twice the training if the curve still falls, or the start of its plateau.
 
 All quantities are shares: steps are shares of the run's steps, costs are shares of the run's gain (highest cost before the best,
-minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; otherwise a first
-evaluation in the thousands would make the rest look flat.
+minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; on a linear scale, a
+first evaluation in the thousands would make the rest look flat.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MIN_POINTS = 8
 """Minimum number of evaluations to separate the end of a curve from its noise."""
 LOW_SHAPE = 1 / 4
 HIGH_SHAPE = 2.6
-"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast. They hold for nine of
-ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
+"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast. The bounds hold for
+nine of ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
 """
 _QUANTILE_90 = 1.645
 """Quantile of the normal distribution for bounds that hold in nine of ten cases."""
@@ -53,16 +53,17 @@ class End:
     p: float
     """One-sided p-value of the gain over the window under the hypothesis of a flat curve with this noise.
 
-    It is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of the differences between evaluations. The
-    sign test is valid for any autocorrelation, and it detects a fall that is smooth but far from a straight line.
+    The value is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of the differences between
+    evaluations. The sign test is valid for any autocorrelation, and it detects a fall that is smooth but far from a straight line.
     """
 
     @property
     def reach(self) -> float:
         """Forecast gain from doubling the training, as a multiple of the window's gain.
 
-        The gain shrinks by the factor `slowing` from window to window, as in an exponential decay. The forecast is limited to
-        growth with the logarithm of the steps, as in a power law; this also limits the effect of a drop due to learning-rate decay.
+        The gain shrinks by the factor `slowing` from window to window, as in an exponential decay. The forecast assumes at most
+        growth with the logarithm of the steps, as in a power law. This limit also reduces the effect of a drop due to learning-rate
+        decay.
         """
         max_ratio = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
@@ -90,7 +91,7 @@ class End:
         return max(low, 0.0), high
 
     def part_of_forecast(self, times: float) -> float:
-        """Return the share of the forecast that training `times` as long brings: 0 for 1, and 1 for 2 or more."""
+        """Return the share of the forecast gain that training `times` as long brings: 0 for `times` = 1, and 1 for 2 or more."""
         extra = min(max(times - 1, 0.0), 1.0)
         if self.slowing <= 0 or self.slowing >= 1:
             return extra
@@ -128,30 +129,31 @@ class Plateau:
     rise: float
     """Final level of the smoothed curve minus its lowest point."""
     rest: float
-    """Upper 95 % confidence bound of the gain in the steps after `settled` times `margin`; infinite if no steps remain."""
+    """Upper 95 % confidence bound of the gain after the share `settled` * `margin` of the steps; infinite if no steps remain."""
     loss: float
-    """Upper 95 % confidence bound of the rise of the curve in those steps."""
+    """Upper 95 % confidence bound of the rise of the curve after the same share of the steps."""
 
-    def flat(self, most: float) -> bool:
-        """Return True if the curve changed by at most `most` from the start of its plateau on, and its last level is close to the
-        lowest."""
-        return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
+    def flat(self, max_change: float) -> bool:
+        """Return True if the curve changed by at most `max_change` from the start of its plateau on, and its last level is close to
+        the lowest.
+        """
+        return max(self.rest, self.loss) <= max_change and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
     """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,).
 
-    Return None if the curve is too short or gained nothing. The window is the last share `tail` of the steps. It is extended, to at
-    most half of the steps, until it contains 5 evaluations.
+    Return None if the curve is too short or gained nothing. The window is the last share `tail` of the steps. A window with
+    fewer than 5 evaluations is extended to at most half of the steps.
     """
-    curve = _prepare(steps, costs)
+    curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
     window = min(max(tail, 1 - float(curve.t[-LATE_POINTS])), 0.5)
     in_window = curve.t >= 1 - window - 1e-9
     is_before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
-    gain, error = _gain(curve, in_window, window)
-    earlier = _gain(curve, is_before, window)[0]
+    gain, error = _gain_of_line(curve, in_window, window)
+    earlier = _gain_of_line(curve, is_before, window)[0]
     return End(
         points=int(in_window.sum()),
         window=window,
@@ -170,7 +172,7 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     The final level is the median over the last fifth of the steps. margin: factor on `Plateau.settled` after which the remaining
     gain is measured.
     """
-    curve = _prepare(steps, costs)
+    curve = _normalise_curve(steps, costs)
     if curve is None:
         return None
     tolerance = max(tolerance, 2 * curve.scatter)
@@ -183,7 +185,7 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     remaining = curve.t >= start
     gain, margin_of_error = 0.0, math.inf
     if start < 1 and remaining.sum() >= 3:
-        gain, error = _gain(curve, remaining, 1 - start)
+        gain, error = _gain_of_line(curve, remaining, 1 - start)
         margin_of_error = float(stats.t.ppf(0.95, curve.freedom)) * error
     rise = level - float(curve.smooth.min())
     return Plateau(
@@ -191,12 +193,12 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     )
 
 
-def left_to_floor(costs: FloatArray) -> float:
+def distance_from_perfect(costs: FloatArray) -> float:
     """Return the final distance of `costs` (n,) from a perfect score, as a share of the initial distance; NaN if unknown.
 
-    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
-    have no known minimum. The start is the first cost, or the median of the first tenth if that is lower, because a loss may blow
-    up at first. The end is the median of the last tenth.
+    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other
+    costs have no known minimum. The start is the first cost, or the median of the first tenth if this median is lower, because a
+    loss may blow up at first. The end is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -240,7 +242,7 @@ def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _NormalisedCurve:
     """A curve in shares of the run's steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""
 
     t: FloatArray
@@ -252,10 +254,10 @@ class _Prepared:
     freedom: float
 
 
-def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
+def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | None:
     if len(costs) < MIN_POINTS or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
         return None
-    t, y = _thin(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
+    t, y = _bin_means(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
     best = int(np.argmin(y))
     if _is_tenfold(t, y):
         y = np.log(y)
@@ -266,10 +268,10 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
     scatter, inflation, freedom = late_scatter(t, y)
     if not gain > _MIN_GAIN * scatter:
         return None
-    return _Prepared(t, y / gain, smooth / gain, scatter / gain, inflation, freedom)
+    return _NormalisedCurve(t, y / gain, smooth / gain, scatter / gain, inflation, freedom)
 
 
-def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _bin_means(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return means over `_MAX_BINS` bins of equal size if there are more than 400 points; the end of `t` stays 1."""
     if len(y) <= 2 * _MAX_BINS:
         return t, y
@@ -292,7 +294,7 @@ def _sign_test_p(y: FloatArray) -> float:
     return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
-def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
+def _gain_of_line(curve: _NormalisedCurve, part: BoolArray, window: float) -> tuple[float, float]:
     """Return (gain over the window, its standard error) of a line fitted to the points of `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
@@ -305,8 +307,8 @@ def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[
     """Return the steps of the best evaluation and of the first evaluation that equals it within noise, as shares of `total` steps.
 
     costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of the noise,
-    which is estimated from the second half or the last ten evaluations, whichever is longer. If that is impossible, they must be
-    identical.
+    which is estimated from the second half or the last ten evaluations, whichever is longer. If the noise cannot be estimated, the
+    costs must be identical.
     """
     best = int(np.argmin(costs))
     first_late = max(min(len(costs) // 2, len(costs) - 10), 0)
@@ -324,7 +326,7 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 
 def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
-    """Return the share of the gain (first minus best of `costs` (n,)) that was made after step `after`; 0 without a gain."""
+    """Return the share of the gain (first minus best of `costs` (n,)) that came after step `after`; 0 without a gain."""
     costs = np.clip(costs, -HUGE, HUGE)
     gain = float(costs[0] - costs.min())
     before = costs[steps <= after]
@@ -333,7 +335,7 @@ def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     return float(before.min() - costs.min()) / gain
 
 
-def falls_with(x: FloatArray, y: FloatArray) -> float:
+def p_of_fall(x: FloatArray, y: FloatArray) -> float:
     """Return the one-sided p-value of a fall of y with rising x (Spearman's rank correlation); 1 for fewer than 3 points.
 
     x, y: (n,), finite.

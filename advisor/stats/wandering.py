@@ -19,17 +19,17 @@ _MAX_LAG = 0.97
 """Maximum lag-1 autocorrelation of noise; a higher one is a drift of the curve."""
 
 
-def chance_of_start(values: FloatArray, early: int) -> float:
-    """Return the probability that a curve without trend starts as low, or rises as high within its first `early` points (p-value).
+def p_of_unusual_start(values: FloatArray, early_points: int) -> float:
+    """Return the probability that a curve without trend starts as low, or rises as high within its first `early_points` points
+    (p-value).
 
-    values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The first
-    half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
-    autocorrelation. If the curve falls below its start, it has a trend, which makes a rise less likely. In that case, return the
-    probability that strongly autocorrelated noise alone rises as far, and 0 for other noise. Also return 0 if the second half is
-    too short.
+    values: (n,), finite. A line is fitted to the second half and extrapolated to the start; its residuals give the noise. The
+    first half is left out, because the loss may have blown up there. The number of independent values follows from the lag-1
+    autocorrelation. A curve that falls below its start has a trend, which makes a rise less likely. For such a curve, return the
+    probability that strongly autocorrelated noise alone rises as far; 0 for other noise, or if the second half is too short.
     """
-    second_half = values[max(early, len(values) // 2) :]
-    if early < 2 or len(second_half) < _MIN_POINTS:
+    second_half = values[max(early_points, len(values) // 2) :]
+    if early_points < 2 or len(second_half) < _MIN_POINTS:
         return 0.0
     at = np.arange(len(second_half)) / len(second_half)
     slope, level = np.polyfit(at, second_half, 1)
@@ -39,13 +39,13 @@ def chance_of_start(values: FloatArray, early: int) -> float:
         return 0.0
     if float(np.median(second_half)) < values[0] - 2 * spread:
         independent, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
-        rise = float(np.sort(values[:early])[-min(_LEVEL_POINTS, early) :].mean() - values[0])
+        rise = float(np.sort(values[:early_points])[-min(_LEVEL_POINTS, early_points) :].mean() - values[0])
         if independent > _MAX_STRONG_SHARE * len(second_half) or not (spread > 0 and rise > 0):
             return 0.0
-        tries = max(early * independent / len(second_half), 1.0)
+        tries = max(early_points * independent / len(second_half), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
         return min(1.0, chance)
-    # For few values or a heavy tail, the extreme residual, relative to that of as many normal values, is a better scale.
+    # For few values or a heavy tail, the scale is the extreme residual divided by the expected extreme of as many normal values.
     normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = (
         max(spread, -float(residual.min()) / normal_extreme),
@@ -53,8 +53,8 @@ def chance_of_start(values: FloatArray, early: int) -> float:
     )
     error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
     p_below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
-    p_above = float(stats.t.sf((float(values[:early].max()) - level) / (upper * error), freedom))
-    return min(1.0, 2 * min(p_below, p_above * max(early * independent / len(second_half), 1.0)))
+    p_above = float(stats.t.sf((float(values[:early_points].max()) - level) / (upper * error), freedom))
+    return min(1.0, 2 * min(p_below, p_above * max(early_points * independent / len(second_half), 1.0)))
 
 
 def _independent_values(residual: FloatArray) -> tuple[float, float]:

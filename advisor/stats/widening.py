@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from advisor.model.space import Domain, Side, as_number, hard_limits, is_learning_rate, rounded, to_scale
+from advisor.model.space import Domain, Side, as_number, hard_limits, is_learning_rate, round_significant, to_scale
 
 MIN_FACTOR = 3.0
 """Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""
@@ -18,17 +18,17 @@ MAX_ROUNDING = 0.02
 """Maximum share of a range's width by which rounding to two digits may move an end; otherwise the end has three digits."""
 
 
-def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
+def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
     """Return (low, high) with one end moved outwards by `step` range widths; None if a hard limit leaves no room.
 
-    On a linear scale the end moves by a quarter to half of the width. On a log scale it moves by half to all of the width, and at
-    most a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of positive values is extended
-    to 0 at most. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes 0.999). Limits
-    that the user declared may be reached.
+    On a linear scale the end moves by a quarter to half of the range's width. On a log scale the end moves by half to all of the
+    range's width, but at most by a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of
+    positive values is extended to 0 at most. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta
+    of 0.99 becomes 0.999). An end may reach a limit that the user declared.
     """
     is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":
-        step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
+        step, domain = _to_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
     assert domain.low is not None
     assert domain.high is not None
     minimum, maximum = _step_bounds(domain, is_rate=is_rate)
@@ -46,7 +46,7 @@ def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, fl
     old_end, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
         end = 0.0 if limit == -1e-300 else old_end + 0.9 * (limit - old_end)
-    end = tidy(end, domain)
+    end = round_end(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
     minimum, maximum = domain.reach
@@ -69,7 +69,7 @@ def _step_bounds(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
     return minimum / decades, max(min(decades, MAX_DECADES), minimum) / decades
 
 
-def _on_log_scale(domain: Domain, side: str, step: float) -> float:
+def _to_log_scale(domain: Domain, side: str, step: float) -> float:
     """Convert `step` from widths of the range to widths of its logarithm; inf if the step leads to 0 or beyond."""
     assert domain.low is not None
     assert domain.high is not None
@@ -80,18 +80,18 @@ def _on_log_scale(domain: Domain, side: str, step: float) -> float:
     return abs(math.log(new_end / end)) / math.log(domain.high / domain.low)
 
 
-def between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
+def range_between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
     """Return the range (low, high) between two positions in the domain, rounded, but not beyond the domain."""
     assert domain.low is not None
     assert domain.high is not None
-    low = domain.low if span[0] <= 0 else max(tidy(float(domain.from_unit(span[0])), domain), domain.low)
-    high = domain.high if span[1] >= 1 else min(tidy(float(domain.from_unit(span[1])), domain), domain.high)
+    low = domain.low if span[0] <= 0 else max(round_end(float(domain.from_unit(span[0])), domain), domain.low)
+    high = domain.high if span[1] >= 1 else min(round_end(float(domain.from_unit(span[1])), domain), domain.high)
     return (low, high) if low < high else (domain.low, domain.high)
 
 
-def tidy(value: float, domain: Domain) -> float:
+def round_end(value: float, domain: Domain) -> float:
     """Round the end of a range to two significant digits, or three if two would move it too far; to an integer in an int domain."""
     if domain.type == "int":
         return float(round(value))
-    exact_position, rounded_position = domain.to_unit([value, rounded(value, 2)])
-    return rounded(value, 2 if abs(exact_position - rounded_position) <= MAX_ROUNDING else 3)
+    exact_position, rounded_position = domain.to_unit([value, round_significant(value, 2)])
+    return round_significant(value, 2 if abs(exact_position - rounded_position) <= MAX_ROUNDING else 3)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes are not removed there
+if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes remain there
     import fcntl
 
 UNFINISHED_SUFFIX = ".advisor-unfinished"
@@ -20,8 +20,8 @@ UNFINISHED_SUFFIX = ".advisor-unfinished"
 def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
     """Replace files in the given order, after the new content of all of them has been written to temporary files next to them.
 
-    File modes are preserved; folders must exist. durable: flush to disk against power loss. sweeps: list the folders and first
-    remove temporary files of killed processes. Raises OSError. If the disk is full, no file is changed.
+    File modes are preserved; folders must exist. durable: flush to disk, so that files survive a power loss. sweeps: first
+    remove temporary files of killed processes from the folders. Raises OSError. If the disk is full, no file is changed.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
@@ -37,9 +37,9 @@ def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool
                 temporary.unlink(missing_ok=True)
 
 
-def _write_temporary(path: Path, text: str, staged: dict[Path, Path], *, durable: bool) -> None:
+def _write_temporary(path: Path, text: str, temporary_files: dict[Path, Path], *, durable: bool) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED_SUFFIX)
-    staged[path] = Path(temporary)
+    temporary_files[path] = Path(temporary)
     with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()

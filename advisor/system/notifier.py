@@ -20,7 +20,7 @@ EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "en
 """Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or gave no result · ended: no trial is left to
 train, or the launch failed · all others: verdicts of `advisor.engine.guard` on a trial that continues."""
 INTERVAL_S = 60.0
-"""Minimum seconds between two messages. Messages in between are bundled into one."""
+"""Minimum seconds between two messages. Messages that arrive sooner are bundled into one."""
 TIMEOUT_S = 30.0
 """Seconds after which the command is killed."""
 _MAX_MESSAGE_CHARS = 500
@@ -57,7 +57,7 @@ def parse_command(text: str) -> list[str]:
 class Notifier:
     """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
 
-    If the command fails, `print_line` is called with one line, and nothing else happens.
+    If the command fails, only `print_line` is called, with one line about the failure.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class Notifier:
         self._waiting.put(replace(notice, message=redact(notice.message)[:_MAX_MESSAGE_CHARS]))
 
     def close(self) -> None:
-        """Send all waiting messages immediately as one, and end."""
+        """Send all waiting messages immediately as one message, and stop the thread."""
         self._closing.set()
         self._thread.join(2 * self._timeout_s + 1.0)
 
     def _send_in_background(self) -> None:
         while not self._closing.wait(0.1):
             if notices := self._take_due_notices():
-                self._run(notices)
+                self._run_loop(notices)
                 self._closing.wait(self._interval_s)
         if notices := self._take_due_notices():
-            self._run(notices)
+            self._run_loop(notices)
 
     def _take_due_notices(self) -> list[Notice]:
         notices = []
@@ -101,7 +101,7 @@ class Notifier:
             notices.append(self._waiting.get())
         return notices
 
-    def _run(self, notices: Sequence[Notice]) -> None:
+    def _run_loop(self, notices: Sequence[Notice]) -> None:
         try:
             status = self._run_command(json.dumps(as_message(notices)) + "\n")
             failure = f"exit status {status}" if status else ""
@@ -121,7 +121,7 @@ class Notifier:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            start_new_session=True,  # Ctrl-C must interrupt only the launcher
+            start_new_session=True,  # Ctrl-C must interrupt only the launcher, not this command
         )
         try:
             process.communicate(text, timeout=self._timeout_s)
@@ -133,7 +133,9 @@ class Notifier:
 
 
 def as_message(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return one JSON object for all messages: the first message, with the texts of all; several are also listed one by one."""
+    """Return one JSON object for all messages: the first message with the texts of all; if there are several, also a list
+    of them.
+    """
     first = asdict(notices[0])
     if len(notices) == 1:
         return first

@@ -24,7 +24,7 @@ def usable_cpus() -> int:
 
 
 KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""A signal that no process can ignore. On Windows, SIGTERM is such a signal."""
+"""The signal that no process can ignore. On Windows, SIGTERM is such a signal."""
 
 
 def signal_group(leader: int, number: int) -> None:
@@ -101,7 +101,9 @@ def _new_pool() -> ProcessPoolExecutor:
 
 
 def _initialize_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process stops its children itself
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes, but the parent stops its children itself
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes already use all CPUs
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

@@ -13,7 +13,7 @@ _CONNECT_TIMEOUT_S = 10.0
 
 
 class Cluster:
-    """A connection to a Ray cluster. `disconnect` closes it, unless the process was already connected before."""
+    """A connection to a Ray cluster. `disconnect` closes the connection, unless the process was connected before."""
 
     def __init__(self, address: str | None) -> None:
         """address: address of the cluster's head node; or "auto"; or None for RAY_ADDRESS, or else a new cluster on this machine.
@@ -32,13 +32,15 @@ class Cluster:
                 raise AdvisorError(f"no Ray cluster answers at {where}: {str(error).splitlines()[0]}") from None
 
     def disconnect(self) -> None:
-        """Close the connection. Ray then cancels all tasks and actors submitted through it."""
+        """Close the connection. Ray then cancels all tasks and actors submitted through this connection."""
         if self._connected_here:
             self.ray.shutdown()
 
 
 def _check_listening(address: str) -> None:
-    """Raise OSError if no process listens at `host:port` or `ray://host:port`. Without this check, Ray retries for ten minutes."""
+    """Raise OSError if no process listens at `host:port` or `ray://host:port`. Without this check, Ray would retry for ten
+    minutes.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()

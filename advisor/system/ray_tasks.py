@@ -16,7 +16,8 @@ Result = TypeVar("Result")
 _MIN_SUBMITTED_TASKS = 64
 """Minimum number of tasks that are submitted at a time, so that an autoscaling cluster grows."""
 _MAX_NODE_FAILURES = 3
-"""Number of node failures after which a task counts as failed. More than one, because spot machines fail often."""
+"""Number of node failures after which a task counts as failed. More than one failure is allowed, because spot machines fail often.
+"""
 
 
 def map_on_ray(
@@ -67,7 +68,7 @@ class _RayTasks:
                 self._ray.cancel(reference, force=True)
 
     def _yield_result(self, done: Any) -> Iterator[Any]:
-        """Yield a task's result. If its node failed and another node will run it, yield nothing."""
+        """Yield a task's result. Yield nothing if the task's node failed and another node will run the task."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
         try:
@@ -76,7 +77,9 @@ class _RayTasks:
             if nodes > 1:
                 self._waiting.append((task, nodes - 1))
             else:
-                yield self._failed(task, f"{_MAX_NODE_FAILURES} nodes of the Ray cluster failed while working on it")
+                yield self._failed(
+                    task, f"{_MAX_NODE_FAILURES} nodes of the Ray cluster failed while working on this task"
+                )
         except errors.OutOfMemoryError:
             yield self._failed(task, "its node of the Ray cluster ran out of memory; try fewer --jobs")
         except errors.WorkerCrashedError:

@@ -22,20 +22,20 @@ Columns = tuple[NDArray[Any], ...]
 MAX_POINTS_IN_MEMORY = 10_000_000
 """Maximum number of points of a study that stay in memory; each takes 32 bytes."""
 _MIN_FILE_POINTS = 20_000
-"""Minimum number of points in a metric's curve for the curve to be moved to a file."""
+"""Minimum number of points of a metric for its columns to be moved to a file."""
 
 
-def offload(columns: Columns, *, fits: bool) -> Columns:
-    """Move columns to a file and return them read-only. If `fits` is True or the columns are short, return them unchanged.
+def move_to_file(columns: Columns, *, fits: bool) -> Columns:
+    """Move columns to a file and return them read-only. Columns are returned unchanged if `fits` is True or if they are short.
 
     fits: True if the whole study fits into memory. Raises AdvisorError if the file cannot be written.
     """
-    return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else offload_all([columns])[0]
+    return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else move_all_to_file([columns])[0]
 
 
-def offload_all(tables: Sequence[Columns]) -> list[Columns]:
+def move_all_to_file(tables: Sequence[Columns]) -> list[Columns]:
     """Move tables with equal column types to one file and return them read-only. Raises AdvisorError if writing fails."""
-    if os.name != "posix":  # Windows cannot remove the name of an open file
+    if os.name != "posix":  # Windows cannot delete an open file
         return list(tables)
     folder = _temporary_folder()
     try:

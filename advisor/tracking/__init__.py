@@ -79,8 +79,8 @@ def _read_own_study(
 ) -> Study:
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
-    # A study file from another source may name the study differently. If the study has a parent, the parent's trials must not
-    # be counted, so this study's runs must carry its name.
+    # A study file from another source may name the study differently. In a study with a parent, the parent's trials must not be
+    # counted, so the runs must carry the study's name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
     return assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)

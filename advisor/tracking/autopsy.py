@@ -17,7 +17,7 @@ MAX_BYTES = 1_000_000
 
 
 class RunFile(NamedTuple):
-    """The file of a run, and the run's name, id and tags."""
+    """The location of a run's files, and the run's name, id and tags."""
 
     text: bytes
     name: str

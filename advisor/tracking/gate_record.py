@@ -10,7 +10,7 @@ from urllib.parse import quote
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.client import connect
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 _TIMEOUT_S = 5
 _WRITE = "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
@@ -20,7 +20,7 @@ def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> Non
     """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses the write, for example if it is
     read-only.
     """
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     if location.kind == "sqlite" and location.path is not None:
         _write_sqlite(location.path, run, text)
         return

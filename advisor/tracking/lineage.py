@@ -18,7 +18,7 @@ from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Study
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.stores.store import open_store
 from advisor.tracking.study.assemble import assemble
@@ -28,7 +28,7 @@ MAX_ANCESTORS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StudyInExperiment:
     """A study and the experiment that holds it."""
 
     study: str
@@ -39,18 +39,18 @@ class Place:
 
     @property
     def parent(self) -> str | None:
-        """Name of the preceding study (the earlier round)."""
+        """Name of the preceding study, the earlier round."""
         return self.spec.parent if self.spec is not None else None
 
 
-def places(tracking_uri: str | None = None) -> tuple[Place, ...]:
+def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
     """Return the studies of a store, in the order in which their experiments were created."""
     studies = []
-    for name, tags in open_store(locate(tracking_uri)).study_files():
+    for name, tags in open_store(parse_tracking_uri(tracking_uri)).study_files():
         specs = study_tags.specs_of(tags)
         if name not in {s.study for s in specs}:
-            studies.append(Place(name, name, None))
-        studies += [Place(s.study, name, s) for s in specs]
+            studies.append(StudyInExperiment(name, name, None))
+        studies += [StudyInExperiment(s.study, name, s) for s in specs]
     return tuple(studies)
 
 
@@ -62,10 +62,10 @@ class Reader:
     filter: str | None = None
     on_progress: Callable[[int, int], None] | None = None
     _experiments: dict[str, Experiment] = field(default_factory=dict)
-    _places: tuple[Place, ...] | None = None
+    _places: tuple[StudyInExperiment, ...] | None = None
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[StudyInExperiment, ...]:
         """All studies of the store, with their experiments."""
         if self._places is None:
             self._places = places(self.tracking_uri)
@@ -80,8 +80,10 @@ class Reader:
             self._experiments[name_or_id] = self._experiments[experiment.name] = experiment
         return self._experiments[name_or_id]
 
-    def study(self, place: Place, objective: Objective) -> Study:
-        """Return a study with only its own trials. Raises AdvisorError if the study has another objective or no trial logged it."""
+    def study(self, place: StudyInExperiment, objective: Objective) -> Study:
+        """Return a study with only its own trials, not those of other studies in the same experiment. Raises AdvisorError if the
+        study has another objective or no trial logged it.
+        """
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
@@ -92,7 +94,7 @@ class Reader:
         except AdvisorError:
             if place.spec is None:
                 raise
-        # The study file does not fit the trials: infer the space from the trials.
+        # If the study file does not fit the trials, infer the space from the trials.
         study = assemble(replace(part, tags={}), objective=objective.metric, direction=objective.direction)
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
@@ -116,16 +118,16 @@ class Reader:
         return tuple(studies), tuple(notes)
 
 
-def lineages(places: Sequence[Place]) -> list[list[Place]]:
+def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment]]:
     """Group the studies into lineages. Each lineage starts with its first round; lineages keep the order of the experiments."""
     studies = [p for p in places if find_study(places, p.study) is p]
-    groups: dict[str, list[Place]] = {}
+    groups: dict[str, list[StudyInExperiment]] = {}
     for place in studies:
         groups.setdefault(_first_round_name(place, studies), []).append(place)
     return [sorted(group, key=lambda p: len(_study_and_ancestors(p, studies))) for group in groups.values()]
 
 
-def _study_and_ancestors(place: Place, studies: Sequence[Place]) -> list[Place]:
+def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> list[StudyInExperiment]:
     """Return the study and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]
@@ -134,8 +136,8 @@ def _study_and_ancestors(place: Place, studies: Sequence[Place]) -> list[Place]:
     return line
 
 
-def _first_round_name(place: Place, studies: Sequence[Place]) -> str:
-    """Return the name of the first round of the study's lineage. The store may not hold that round."""
+def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> str:
+    """Return the name of the first round of the study's lineage. The store need not hold the first round."""
     line = _study_and_ancestors(place, studies)
     parent = line[-1].parent
     if parent in {p.study for p in line}:  # a cycle caused by manual edits of study files
@@ -143,7 +145,7 @@ def _first_round_name(place: Place, studies: Sequence[Place]) -> str:
     return parent if parent is not None else line[-1].study
 
 
-def find_study(places: Sequence[Place], study: str) -> Place | None:
+def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperiment | None:
     """Return the study with this name. If several studies have this name, return the last one that has a study file; if none has
     one, return the last study."""
     matches = [p for p in places if p.study == study]
@@ -153,7 +155,7 @@ def find_study(places: Sequence[Place], study: str) -> Place | None:
 def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
     """Return the runs of one study and a warning with the number of other runs; return all runs if no tag names a study.
 
-    strict: raise AdvisorError if tags name studies, but none names this one. Otherwise all runs are returned in that case.
+    strict: raise AdvisorError if tags name only other studies; if not strict, return all runs.
     """
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.location import Location, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
@@ -14,7 +14,7 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
 
     None if the store is not a server. Raises AdvisorError as `read_experiment` does.
     """
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     if location.kind != "server":
         return None
     return runs_url_of_id(location, choose_experiment(experiment, open_store(location).experiments(), location).id)

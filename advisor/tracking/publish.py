@@ -12,7 +12,7 @@ from advisor import contract
 from advisor.tracking.links import runs_url_of_id
 from advisor.tracking.points.artifacts import artifact_repository
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, quiet_mlflow
-from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.location import Location, parse_tracking_uri
 from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
@@ -21,9 +21,9 @@ MAX_TAG_CHARACTERS = 5000
 """Maximum characters of a tag's value that every MLflow store accepts."""
 _TAGS_PER_REQUEST = 100
 _BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
-"""Marks around our part of an experiment's description."""
+"""Marks at the beginning and the end of our part of an experiment's description."""
 _REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
-"""Page of the report in MLflow's web UI, relative to any of its pages, so that it is right at every address of the UI."""
+"""Page of the report in MLflow's web UI. The address is relative, so that it works wherever the UI is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def publish(
 ) -> ReportRun:
     """Log `files` (artifact path: text) and `tags` to the experiment's report run. Create that run if necessary.
 
-    They replace the files and tags of the previous call. summary: Markdown to show in the experiment's description, with a link
-    to the report. Raises AdvisorError with a one-line instruction.
+    The new files and tags replace those of the previous call. summary: Markdown to show in the experiment's description, with a
+    link to the report. Raises AdvisorError with a one-line instruction.
     """
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     chosen = choose_experiment(experiment, open_store(location).experiments(), location)
     with connect(location) as client, quiet_mlflow(LATER_REQUEST_SETTINGS):
         run = _report_run(client, chosen.id)
@@ -108,7 +108,7 @@ def _log_files_and_tags(
 
 
 def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
-    """Delete study files (next/*.yaml) that only an earlier report wrote, if the store can delete artifacts."""
+    """Delete study files (next/*.yaml) that an earlier report wrote and this one did not, if the store can delete artifacts."""
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

@@ -50,7 +50,7 @@ class Experiment:
     points: Mapping[str, Points]
     tags: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    """Problems found while reading that did not stop it, one sentence each."""
+    """Problems that did not prevent reading the experiment, one sentence each."""
 
     @property
     def fits_in_memory(self) -> bool:

@@ -59,7 +59,9 @@ def _parse_or_none(text: str | None) -> StudySpec | None:
 
 
 def _tag_of_study(study: str) -> str:
-    """Return the tag name for one study's file. It contains a digest, because a study's name may exceed the limit for tag names."""
+    """Return the tag name for one study's file. The tag name contains a digest, because a study's name may exceed the limit for tag
+    names.
+    """
     return f"{contract.TAG_STUDY_FILE}.of-{hashlib.sha256(study.encode()).hexdigest()[:12]}"
 
 

@@ -24,7 +24,7 @@ from advisor.history.case import MAX_SEEDS
 from advisor.history.gate import ERROR, MISS, WORTHWHILE
 from advisor.model.space import FloatArray
 from advisor.stats import difference
-from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest
+from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest
 
 FIRST_SEED = 5_000
 LOOPS = 200
@@ -179,7 +179,7 @@ def _judge(
                 runs += 1
             continue
         squares = sum(s.squares for s in pair) + (others[0] ** 2 * others[1] if others else 0)
-        floor = Floor(math.sqrt(squares / freedom), freedom)
+        floor = NoiseFloor(math.sqrt(squares / freedom), freedom)
         fresh = Sample.of(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
         test = SequentialTest(pair[0], fresh, pair[1], floor, WORTHWHILE * floor.sd, levels)
         if test.decision != "not decided":

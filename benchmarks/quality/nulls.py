@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from null_attention import logits_at_a_limit
 from null_policies import healthy_policies, nothing_forgotten
 from null_studies import (
     Make,
@@ -191,6 +192,7 @@ FAMILIES: tuple[NullFamily, ...] = (
     NullFamily("random search, 24 trials", noise_results(24, bowl=True), _all("adaptive-search")),
     NullFamily("dropout helps, 20 trials", dropout_helps, _all("regulariser-floor")),
     NullFamily("policies that learn", healthy_policies, _all(_OF_POLICIES)),
+    NullFamily("attention logits at a limit", logits_at_a_limit, _all("attention-logits")),
     NullFamily("nothing is forgotten", nothing_forgotten, _all("forgetting")),
     NullFamily(
         "batch sizes alike", batch_sizes, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))

@@ -64,7 +64,7 @@ class Result(NamedTuple):
 def judge(case: Case) -> Result:
     """Return the losses due to the study's new ranges, and the shares that they keep."""
     study = _study(case)
-    found = promising.ranges(study, study.spec)
+    found = promising.narrower_ranges(study, study.spec)
     inside = np.ones(len(case.points), dtype=np.bool_)
     for j in range(case.points.shape[1]):
         low, high = found.get(f"h{j}", (0.0, 1.0))

@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,8 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
 class TrackingServer:
     """`mlflow server` on a database, with artifacts in `folder`. workers: None for MLflow's default, four processes."""
 
-    def __init__(
-        self, database: str, folder: Path, workers: int | None = 1, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, database: str, folder: Path, workers: int | None = 1) -> None:
         self._database, self._folder, self._workers, self.port = database, folder, workers, free_port()
-        self._environment = environment or {}
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -57,7 +54,6 @@ class TrackingServer:
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
         environment = {
             **os.environ,
-            **self._environment,
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             "MLFLOW_DISABLE_TELEMETRY": "true",
         }

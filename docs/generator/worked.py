@@ -14,7 +14,7 @@ from advisor.analysis import analyze_study
 from advisor.model.finding import Finding
 from advisor.model.words import confidence, number, sentence
 from advisor.report import Report
-from advisor.report.formats import view
+from advisor.report.formats import sheet, view
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
 from cases import PLAIN, RECORDED, Case, load_cases
@@ -97,9 +97,9 @@ def _page(example: Example) -> str:
 
 def _study(report: Report) -> str:
     shown = ("Study", "Objective", "Trials", "Best value", "Training steps")
-    head, *rows = (f"| {what} | {value} |" for what, value in view.study_sheet(report) if what in shown)
+    head, *rows = (f"| {what} | {value} |" for what, value in sheet.study_sheet(report) if what in shown)
     searched = [
-        f"| `{name}` | {domain} |" for name, _, domain, *_ in view.space_rows(report) if name in report.spec.searched
+        f"| `{name}` | {domain} |" for name, _, domain, *_ in sheet.space_rows(report) if name in report.spec.searched
     ]
     return "\n".join([head, "|---|---|", *rows, *searched])
 

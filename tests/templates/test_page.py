@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from advisor.model.change import SetRange
 from advisor.model.finding import Explanation, Verdict
-from advisor.model.words import capital
+from advisor.model.words import capitalise
 from advisor.report import Report
 from advisor.report.formats import view
 from advisor.report.formats.markdown import escape_markdown
@@ -306,7 +306,7 @@ def test_every_change_of_the_first_study_has_its_reason() -> None:
     for i, row in enumerate(rows):
         # Rows in succession with the same reason share it.
         why = next(r.why for r in rows[i:] if r.why)
-        assert capital(why.rstrip(".")) in changes, row.name
+        assert capitalise(why.rstrip(".")) in changes, row.name
 
 
 def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from advisor.execution.job_env import study_folder
 from advisor.planning.goals import slug
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = re.compile(r'[<>:"|?*\x00-\x1f]|[. ]$')
@@ -38,9 +38,9 @@ def test_names_of_folders_are_valid_on_windows(name: str) -> None:
 
 @pytest.mark.parametrize("uri", [r"C:\runs\mlruns", "C:/runs/mlruns", "D:\\a.db"])
 def test_a_drive_is_no_scheme(uri: str) -> None:
-    assert locate(uri).kind in ("files", "sqlite")
+    assert parse_tracking_uri(uri).kind in ("files", "sqlite")
 
 
 def test_a_file_uri_may_name_a_drive() -> None:
-    assert locate("file:///C:/runs/mlruns").kind == "files"
-    assert locate("sqlite:///C:/runs/mlflow.db").kind == "sqlite"
+    assert parse_tracking_uri("file:///C:/runs/mlruns").kind == "files"
+    assert parse_tracking_uri("sqlite:///C:/runs/mlflow.db").kind == "sqlite"

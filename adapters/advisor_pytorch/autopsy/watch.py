@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_pytorch.autopsy import inspection
 from advisor_pytorch.autopsy.graph import Graph
 from advisor_pytorch.steps.backward import patches
@@ -113,7 +113,7 @@ class Autopsy:
                 function(*args)
             except Exception as error:
                 self._done = True
-                self._warn("autopsy", f"no autopsy of this run ({one_line(error)}); training goes on")
+                self._warn("autopsy", f"no autopsy of this run ({one_line_error(error)}); training goes on")
 
         return guarded
 

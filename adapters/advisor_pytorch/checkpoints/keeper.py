@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging import manifest
 from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.manifest import Checkpoint, RunInfo
@@ -67,7 +67,7 @@ class CheckpointKeeper:
                 return self._save_together(step, steps_made, value)
             return self._leads and value is not None and self._save_alone(step, steps_made, float(value))
         except Exception as error:
-            self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+            self._warn("checkpoint", f"a checkpoint could not be kept ({one_line_error(error)}); training goes on")
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
@@ -80,7 +80,7 @@ class CheckpointKeeper:
         try:
             self._save_alone(step, steps_made, None)
         except Exception as error:
-            self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
+            self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line_error(error)})")
 
     def note(self, **fields: str | None) -> None:
         """Update fields of the run's description, which is stored with its checkpoints. Fields that are None stay unchanged."""
@@ -91,7 +91,7 @@ class CheckpointKeeper:
         try:
             self.checkpoints.note(about)
         except OSError as error:
-            self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line(error)})")
+            self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line_error(error)})")
 
     def _save_alone(self, step: int, steps_made: int, value: float | None) -> bool:
         metadata = self._metadata(step, steps_made, value)
@@ -110,7 +110,7 @@ class CheckpointKeeper:
             try:
                 where = [str(self.checkpoints.begin(step))]
             except OSError as error:
-                self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+                self._warn("checkpoint", f"a checkpoint could not be kept ({one_line_error(error)}); training goes on")
         distributed.broadcast_object_list(where, src=0)
         if where[0] is None:
             return False
@@ -132,7 +132,7 @@ class CheckpointKeeper:
         try:
             self._write(path, metadata)
         except Exception as error:
-            return one_line(error)
+            return one_line_error(error)
         return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 
 
 class Stateful(Protocol):
@@ -78,7 +78,7 @@ class TrainingState:
         except OSError:
             raise
         except Exception as error:
-            raise ValueError(f"the checkpoint {path} does not fit this training: {one_line(error)}") from None
+            raise ValueError(f"the checkpoint {path} does not fit this training: {one_line_error(error)}") from None
 
 
 def _as_list(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:

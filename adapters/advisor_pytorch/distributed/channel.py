@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.recorder import Chunk
 from advisor_logging.table import Row, Table, rows_to_tables
 from advisor_pytorch.distributed import rank_facts
@@ -292,5 +292,6 @@ class RankReceiver(_ChannelThread):
             self._inbox.put((rank, {}))
         if error is not None:
             self._warn(
-                "store of ranks", f"the other ranks' values are lost from now on ({one_line(error)}); training goes on"
+                "store of ranks",
+                f"the other ranks' values are lost from now on ({one_line_error(error)}); training goes on",
             )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from advisor import contract
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_logging.table import Table
 from advisor_pytorch.facts import architecture, data, discovery, machine, run_tags, schedules
 from advisor_pytorch.facts.chance_level import ChanceLevels
@@ -142,7 +142,7 @@ class Observations:
         try:
             yield
         except Exception as error:
-            self._warn(what, f"{what} could not be described ({one_line(error)}); training goes on")
+            self._warn(what, f"{what} could not be described ({one_line_error(error)}); training goes on")
 
 
 def _json_tag(tag: str, value: Mapping[str, str] | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor.contract.redact import one_line
+from advisor.contract.redact import one_line_error
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import Clock
 from advisor_pytorch.steps.device import Value, detached_copy, logged_value
@@ -151,7 +151,7 @@ class StepCapture:
                 return function(*args)
             except Exception as error:
                 self.failures += 1
-                self._owner.warn("capture", f"a step could not be captured ({one_line(error)}); training goes on")
+                self._owner.warn("capture", f"a step could not be captured ({one_line_error(error)}); training goes on")
                 return None
 
         return guarded

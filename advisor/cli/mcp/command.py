@@ -44,10 +44,10 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
             raise
         raise AdvisorError('advisor mcp needs the SDK of the protocol: pip install "tuning-advisor[mcp]"') from None
     from advisor.cli.mcp.tools import Tools
-    from advisor.tracking.stores.location import locate, require_local
+    from advisor.tracking.stores.location import parse_tracking_uri, require_local
 
     require_separate_folder(out)
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     if location.path is not None:
         require_local(location)  # a server may start later, but a path that does not exist is an error
     server = make_server(Tools(tracking_uri, allow_run, out))

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from advisor.model.errors import AdvisorError
 from advisor.planning.goals import slug
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.lookup import ExperimentEntry
 from advisor.tracking.stores.reading import active_experiments
 
@@ -36,7 +36,7 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
         if fnmatchcase(e.name, pattern)
     ]
     if not selected:
-        store = locate(tracking_uri).display
+        store = parse_tracking_uri(tracking_uri).display
         raise AdvisorError(f"none of the {len(listed)} experiments in {store} has a name like {pattern!r}")
     return selected
 

@@ -19,7 +19,7 @@ from advisor import __version__
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.model.errors import AdvisorError
-from advisor.tracking.stores.location import absolute_uri, locate
+from advisor.tracking.stores.location import absolute_uri, parse_tracking_uri
 from advisor.tracking.stores.reading import list_experiments
 
 _SENT_PREFIXES = ("MLFLOW_", "ADVISOR_", "DATABRICKS_", "AWS_", "PG")
@@ -66,7 +66,11 @@ def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJo
     load_rules(settings=settings, directories=folders)
     return RemoteJob(
         version=__version__,
-        options={**options, "tracking_uri": absolute_uri(locate(options.get("tracking_uri"))), "settings": settings},
+        options={
+            **options,
+            "tracking_uri": absolute_uri(parse_tracking_uri(options.get("tracking_uri"))),
+            "settings": settings,
+        },
         environment={
             name: value
             for name, value in os.environ.items()

@@ -32,7 +32,7 @@ from advisor.model.spec_yaml import load
 from advisor.planning.blocks import Search, leader
 from advisor.planning.blocks.policy import FIRST_BLOCKS
 from advisor.system.notifier import Notice
-from advisor.tracking.stores.location import default_for_writing, locate
+from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
 
 DEFAULT_FOLDER = Path("advisor-tune")
 
@@ -89,7 +89,7 @@ def tune(
     spec, append, uri = load(study), options.append, options.tracking_uri
     budget = trial_count(spec, trials)
     start = _search_start(spec, command, append=append)
-    location, name = locate(uri) if uri else default_for_writing(), options.experiment or spec.study
+    location, name = parse_tracking_uri(uri) if uri else default_for_writing(), options.experiment or spec.study
     folder, first_seed = study_folder(out or DEFAULT_FOLDER, name), default_seed(spec) if seed is None else seed
     record = Record(
         name, location, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)

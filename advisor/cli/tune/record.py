@@ -16,8 +16,8 @@ from advisor.cli.tune.files import BlockFile
 from advisor.engine.rule import Rule
 from advisor.execution.job_env import check_command, unpassed_placeholders
 from advisor.execution.queue import parse_params
-from advisor.history.pool import pool
-from advisor.history.rounds import changes
+from advisor.history.pool import add_earlier_trials
+from advisor.history.rounds import describe_changes
 from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
@@ -108,7 +108,7 @@ class Record:
             return None
         own = replace(own, spec=own.spec.model_copy(update={"parent": self.start.parent}))
         earlier, _ = Reader(self.location.uri).ancestors(own)
-        return first_study(pool(own, earlier).study, self.rules, prepare)[0]
+        return first_study(add_earlier_trials(own, earlier).study, self.rules, prepare)[0]
 
     def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
         """Return the study without changes to values that the command does not pass to the training.
@@ -138,8 +138,8 @@ class Record:
 def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[str]) -> str:
     """Return a sentence about a training length or schedule that the analysis asks for but the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
-    asked = "; ".join(changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
-    options = " ".join(map(placeholders.option, unpassed))
+    asked = "; ".join(describe_changes(previous.model_copy(update=bare), spec.model_copy(update=bare)))
+    options = " ".join(map(placeholders.command_option, unpassed))
     return f"The analysis asks for {asked}; to allow it, add {options} to the command."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.model.spec import StudySpec
-from advisor.model.words import capital, count, listed, sentence, short, trimmed
+from advisor.model.words import capitalise, count, listed, plain_number, sentence, short_text
 from advisor.planning.blocks import Block, Trained, leader
 from advisor.planning.blocks.spaces import changed
 
@@ -59,7 +59,7 @@ def _goal_text(block: Block, previous: StudySpec | None) -> str:
 
 
 def _range_text(spec: StudySpec, name: str) -> str:
-    return f"{name}: {trimmed(spec.parameters[name].low)} to {trimmed(spec.parameters[name].high)}"
+    return f"{name}: {plain_number(spec.parameters[name].low)} to {plain_number(spec.parameters[name].high)}"
 
 
 def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _reasons_for_change(block: Block, previous: StudySpec) -> Iterator[str]:
         ranges = listed((_range_text(block.spec, name) for name in new), len(new))
         yield f"The model expects more beyond an end than inside, so widen {ranges}."
     elif block.kind != "adaptive":
-        yield from dict.fromkeys(sentence(capital(p.why)) for p in new.values() if p.why)
+        yield from dict.fromkeys(sentence(capitalise(p.why)) for p in new.values() if p.why)
 
 
 def block_subject(block: Block, previous: StudySpec | None) -> str:
@@ -106,7 +106,7 @@ def result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
         return
     best = leader.best(trials)
     block = next(b for b in blocks if best[0] in b.trained)
-    searched = [f"{n} {short(v)}" for n, v in best[0].setting.items() if n in block.spec.searched]
+    searched = [f"{n} {short_text(v)}" for n, v in best[0].setting.items() if n in block.spec.searched]
     metric, mean = spec.objective.metric, _value_text(spec, leader.mean(best))
     yield f"Best setting: {', '.join(searched)}."
     if len(best) == 1:

@@ -13,7 +13,7 @@ _ACCUMULATION = {"accumulation", "accumulate", "accum"}
 _EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
 
 
-def accumulates(name: str) -> bool:
+def is_accumulation_count(name: str) -> bool:
     """Return True if a hyperparameter of this name is the number of batches over which gradients are accumulated."""
     return bool(_ACCUMULATION & set(words_of(name)))
 
@@ -23,13 +23,13 @@ def micro_batches(trial: Trial) -> float:
     number = trial.fact("micro_batches")
     if number >= 1:
         return number
-    values = [as_number(v) for n, v in trial.params.items() if accumulates(n)]
+    values = [as_number(v) for n, v in trial.params.items() if is_accumulation_count(n)]
     return next((n for n in values if n >= 1 and n.is_integer()), 1.0)
 
 
 def batch_per_rank(trial: Trial) -> float:
     """Return the number of examples in one training batch on one rank; NaN if unknown."""
-    return parameter_kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
+    return parameter_kinds.batch_size(trial) / micro_batches(trial) / ranks.number_of_ranks(trial)
 
 
 def eval_batch_per_rank(trial: Trial) -> float:

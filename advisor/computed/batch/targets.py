@@ -20,11 +20,13 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum number of epochs. A longer axis of a curve counts steps, unless the trials state a unit."""
+"""Maximum number of epochs. If a curve has more than this number, its axis counts steps, unless the trials state a unit."""
 MIN_SETTINGS = 3
-"""Minimum number of settings of a batch size without repeats; with fewer, the batch size's learning rate is hardly tuned."""
+"""Minimum number of settings of a batch size if no setting was repeated; with fewer, the batch size's learning rate is hardly
+tuned.
+"""
 _MIN_GAIN = 0.5
-"""Minimum gain of a batch size, as a share of the best batch size's gain, to count when the target is set."""
+"""Minimum gain of a batch size, as a share of the best batch size's gain; batch sizes below it do not affect the target."""
 _UNIT_BY_WORD: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -37,24 +39,24 @@ _UNIT_BY_WORD: dict[str, Unit] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BatchSizeGroup:
     """The trials of one batch size and the epochs or examples that they needed to reach the target."""
 
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples until the target was reached, shape (n,): per repeat of the best setting or per setting; inf if not
-    reached.
+    """Epochs or examples until the target was reached, shape (n,), one entry per repeat of the best setting or per setting; inf if
+    not reached.
     """
     seconds: float
     """Median time to reach the target, in seconds; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
-    """A comparison of batch sizes by the amount of training until each of them reaches the same target."""
+class BatchSizeComparison:
+    """A comparison of batch sizes by the amount of training until each reaches the same target."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[BatchSizeGroup, ...]
     """One group per batch size, smallest batch size first."""
     unit: Literal["epochs", "examples"]
     target: float
@@ -70,11 +72,11 @@ class _Setting:
 
 
 @computed
-def race(study: Study, share: float) -> Race:
+def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     """Compare the batch sizes by the amount of training until all reach one target. Raises MissingData if there is no such target.
 
-    The target is a `share` of the gain of the worst batch size. This share is below 1, because near a plateau chance decides when
-    a curve reaches a level.
+    The target is reached at the share `share` of the gain of the batch size with the smallest gain. The share is below 1,
+    because near a plateau chance decides when a curve reaches a level.
     """
     settings = _settings(study)
     _require_two_sizes(settings, "have trials with a result; the rule compares how long each trains to a target")
@@ -86,14 +88,14 @@ def race(study: Study, share: float) -> Race:
         )
     unit = counts_to_target(study.spec.objective.metric)
     if unit is not None:
-        return _race_of_counts(study, settings, unit)
+        return _compare_counts(study, settings, unit)
     settings = _tuned_settings(settings)
     _require_two_sizes(
         settings,
         f"have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
         "batch sizes compare only with a learning rate tuned for each",
     )
-    axis = axis_of(study)
+    axis = axis_unit(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target(settings, curves, share)
     hits = {t: _first_below(curve, target) for t, curve in curves.items()}
@@ -104,7 +106,7 @@ def race(study: Study, share: float) -> Race:
     groups = [
         _group(size, group, hits, _units_per_step(axis, size), statistic) for size, group in compared_settings.items()
     ]
-    return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
+    return BatchSizeComparison(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
 
 def _require_two_sizes(settings: Sequence[_Setting], lack: str) -> None:
@@ -118,13 +120,13 @@ def _group(
     hits: Mapping[int, tuple[float, float]],
     per_step: float,
     statistic: Statistic,
-) -> Group:
+) -> BatchSizeGroup:
     """hits: the step and the seconds at which each trial first reaches the target, by the trial's index."""
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
     seconds = [s for t in trials if math.isfinite(s := hits[t.index][1])]
-    return Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
+    return BatchSizeGroup(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan)
 
 
 def counts_to_target(metric: str) -> Unit | None:
@@ -133,7 +135,7 @@ def counts_to_target(metric: str) -> Unit | None:
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
 
-def axis_of(study: Study) -> Unit:
+def axis_unit(study: Study) -> Unit:
     """Return the unit of the x-axis of the study's curves: optimizer steps, unless logged facts or the curves show another unit."""
     if study.unit == "epoch":
         return "epochs"
@@ -157,7 +159,7 @@ def axis_of(study: Study) -> Unit:
 def steps_are_epochs(study: Study) -> bool:
     """Return True if the steps of the curves are epochs: there are few steps, and the objective was logged at each of them."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
-    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
+    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_unit(study) == "epochs"
 
 
 def _units_per_step(axis: Unit, size: float) -> float:
@@ -192,8 +194,8 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
     return len(rates) == 1 and (bool(names) or (None not in logged_rates and len(logged_rates) == 1))
 
 
-def _race_of_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
-    """Return the race for an objective that counts the training until a target; each objective value is one repeat."""
+def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> BatchSizeComparison:
+    """Return the race if the objective itself counts the training until a target; each objective value is one repeat."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -202,8 +204,8 @@ def _race_of_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> R
             np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group
         ]
         needed = needed_by_setting[0] if statistic == "median" else np.array([_median(e) for e in needed_by_setting])
-        groups.append(Group(size, tuple(t for s in group for t in s.trials), needed, math.nan))
-    return Race(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
+        groups.append(BatchSizeGroup(size, tuple(t for s in group for t in s.trials), needed, math.nan))
+    return BatchSizeComparison(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
 
 
 def _settings_to_compare(
@@ -211,7 +213,7 @@ def _settings_to_compare(
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
     """Return the settings to compare, and the statistic to compare them by.
 
-    These are the best repeated setting of each batch size, or all settings if some batch size has no repeated setting.
+    The settings are the best repeated one of each batch size, or all of them if some batch size has no repeated setting.
     """
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
@@ -228,7 +230,8 @@ def _settings_to_compare(
 
 
 def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """Return the cost at `share` of the way from the start of training to the result of the worst batch size.
+    """Return the cost at the share `share` of the way from the start of training to the result of the batch size with the smallest
+    gain.
 
     Batch sizes that gained less than half of the best batch size's gain are ignored.
     """

@@ -13,12 +13,12 @@ from advisor.computed.batch import timing
 from advisor.model import parameter_kinds
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
-from advisor.stats.saturation import Mean, growth, pooled, series_mean
+from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
 
 _MAX_SEPARATE = 12
-"""Maximum number of distinct batch sizes in a list of choices; if there are more, they were drawn from a range."""
+"""Maximum number of distinct batch sizes in a list of choices; a larger number was drawn from a range."""
 _MAX_GRID = 4
-"""Maximum number of distinct batch sizes that count as a list of choices even if most were tried once and are no powers of two."""
+"""Up to this number, distinct batch sizes count as a list of choices even if most were tried once and are no powers of two."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -26,7 +26,7 @@ FALSE_ALARMS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class Throughput:
     """The throughput of the trials of one batch size."""
 
     size: float
@@ -41,13 +41,15 @@ class Speed:
 
 
 @computed
-def speeds(study: Study) -> list[Speed]:
+def throughputs(study: Study) -> list[Throughput]:
     """Return the throughput of each batch size, smallest first, on the most frequent device among trials with a throughput.
 
     Batch sizes that were drawn from a range are grouped by the nearest power of two.
     """
     rated_trials = [
-        (t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None
+        (t, parameter_kinds.batch_size(t), rate)
+        for t in study.trials
+        if (rate := _trial_throughput(study, t)) is not None
     ]
     rated_trials = [(t, size, rate) for t, size, rate in rated_trials if size > 0]
     devices = [t.facts.get("device") for t, _, _ in rated_trials]
@@ -57,7 +59,7 @@ def speeds(study: Study) -> list[Speed]:
     groups: dict[float, list[tuple[Trial, Mean]]] = {}
     for trial, size, rate in rated_trials:
         groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
-    return [Speed(s, tuple(t for t, _ in g), pooled([r for _, r in g])) for s, g in sorted(groups.items())]
+    return [Throughput(s, tuple(t for t, _ in g), pooled_mean([r for _, r in g])) for s, g in sorted(groups.items())]
 
 
 def _drawn_from_range(sizes: Sequence[float]) -> bool:
@@ -68,8 +70,8 @@ def _drawn_from_range(sizes: Sequence[float]) -> bool:
     return len(distinct) > _MAX_SEPARATE or rarely_repeated
 
 
-def _rate(study: Study, trial: Trial) -> Mean | None:
-    """Return the trial's throughput, without its first tenth or first ten logged steps, whichever are fewer; None if unknown."""
+def _trial_throughput(study: Study, trial: Trial) -> Mean | None:
+    """Return the trial's throughput; None if unknown. The first tenth of the logged steps is left out, but at most ten steps."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
@@ -80,25 +82,27 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
 
 
 @computed
-def recommended(study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS) -> float | None:
-    """Return the value of the batch size `name` above which a larger one is not worthwhile.
+def recommended_batch_size(
+    study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS
+) -> float | None:
+    """Return the value of the batch size `name` above which no larger value is worthwhile.
 
     Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data, because that
     throughput is the data loader's.
     """
-    known_speeds = speeds(study)
-    waited = [times.waited for times in timing.of_study(study)]
-    if len(known_speeds) < 2 or timing.majority_above(waited, timing.MAX_INPUT_SHARE, FALSE_ALARMS):
+    known_speeds = throughputs(study)
+    waited = [times.waited for times in timing.step_times_of_study(study)]
+    if len(known_speeds) < 2 or timing.ratios_above_limit(waited, timing.MAX_INPUT_SHARE, FALSE_ALARMS):
         return None
-    recommendation = worthwhile(known_speeds, material, alpha)
+    recommendation = worthwhile_batch_size(known_speeds, material, alpha)
     values = {size for t in recommendation.trials if (size := as_number(t.params.get(name))) > 0}
     return values.pop() if len(values) == 1 else recommendation.size
 
 
-def largest_of_good(study: Study, name: str) -> float | None:
+def largest_good_batch_size(study: Study, name: str) -> float | None:
     """Return the largest value of the batch size `name` in the best quarter of the trials (at least three); None if unknown.
 
-    If the throughput is unknown, this size is the best choice: larger batches rarely take longer per example.
+    This value is the best choice if the throughput is unknown, because larger batches rarely take longer per example.
     """
     ranked = study.ranked()
     good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
@@ -108,7 +112,7 @@ def largest_of_good(study: Study, name: str) -> float | None:
 def usable_size(study: Study, name: str, size: float) -> float:
     """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else a power of two.
 
-    This is the largest power of two that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter
+    The power of two is the largest that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter
     `name`, and smaller than the sizes that ran out of memory.
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
@@ -122,7 +126,7 @@ def usable_size(study: Study, name: str, size: float) -> float:
     return nearest if nearest >= lowest else size
 
 
-def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
+def worthwhile_batch_size(speeds: Sequence[Throughput], material: float, alpha: float) -> Throughput:
     """Return the batch size above which no larger one is faster by at least the share `material`, and, if the noise
     is known, by more than noise.
     """

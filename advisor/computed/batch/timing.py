@@ -25,12 +25,12 @@ MAX_INPUT_SHARE = 0.25
 MAX_HOST_SHARE = 0.2
 """Maximum usual share of step time in which the device idles although its data is ready. Our choice."""
 _MAX_STEP_RATIO = 3.0
-"""Maximum duration of a step, in median step durations. A longer step contains other work, such as an evaluation."""
+"""Maximum duration of a step, in median step durations. Longer steps contain other work, such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Step times of one trial; the first steps are omitted."""
+    """Step times of one trial, without the first steps."""
 
     trial: Trial
     seconds: float
@@ -54,15 +54,15 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
     if len(steps) < SKIPPED_STEPS + MIN_STEPS:
         return None
-    # A logged value is the mean of its window, so it is weighted by the number of steps in the window.
+    # A logged value is the mean of a window of steps, so it is weighted by the number of steps in the window.
     weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_STEPS:].astype(np.float64)
     steps = steps[SKIPPED_STEPS:]
-    step_times, waited = _at(steps, step.steps, step.values), _at(steps, wait.steps, wait.values)
+    step_times, waited = _values_at(steps, step.steps, step.values), _values_at(steps, wait.steps, wait.values)
     if not step_times.sum() > 0:
         return None
     blocked = None
     if compute_timed:
-        idle = np.maximum(step_times - _at(steps, compute.steps, compute.values), 0.0)
+        idle = np.maximum(step_times - _values_at(steps, compute.steps, compute.values), 0.0)
         waited = np.minimum(waited, idle)
         is_usual = step_times <= _MAX_STEP_RATIO * np.median(step_times)
         blocked = ratio((idle - waited)[is_usual], step_times[is_usual], weights[is_usual])
@@ -77,7 +77,7 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
     )
 
 
-def of_study(study: Study) -> list[StepTimes]:
+def step_times_of_study(study: Study) -> list[StepTimes]:
     """Return the step times of at most `MAX_TRIALS` ended trials, in the order of the trials."""
     ended_trials = [t for t in study.trials if study.ended[t.index]][:MAX_TRIALS]
     return [times for t in ended_trials if (times := read(study, t)) is not None]
@@ -90,7 +90,7 @@ def evaluation_share(study: Study) -> float:
     It is the median of the trials that logged step times. Evaluations take this time, and checkpoints if they are saved with them.
     """
     shares = []
-    for times in of_study(study):
+    for times in step_times_of_study(study):
         curve = study.cost_curve(times.trial)
         known = np.flatnonzero(np.isfinite(curve.times))
         if len(known) < 2:
@@ -102,7 +102,7 @@ def evaluation_share(study: Study) -> float:
     return float(np.median(shares)) if shares else math.nan
 
 
-def majority_above(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
+def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
     """Return the indices of the ratios that exceed the limit significantly; empty unless these are the majority.
 
     false_alarms: significance level.
@@ -122,7 +122,7 @@ def memory_used(study: Study, trial: Trial) -> float:
     return float(peak.max()) / total if len(peak) and total > 0 else math.nan
 
 
-def loader(trial: Trial) -> dict[str, Any]:
+def loader_facts(trial: Trial) -> dict[str, Any]:
     """Return the logged facts of the trial's training data loader (`advisor.contract.TAG_LOADER`); possibly empty."""
     try:
         facts = trial.parsed_fact("loader")
@@ -131,5 +131,5 @@ def loader(trial: Trial) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _at(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
+def _values_at(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:
     return np.asarray(values[np.searchsorted(known, steps)], dtype=np.float64)

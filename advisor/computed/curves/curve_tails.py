@@ -1,7 +1,7 @@
 """The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early.
 
-Only stretches at a constant learning rate are examined. A decay bends the end of a curve. With a decay, the objective may fall
-although longer training would not help, or be flat although longer training would help.
+Only stretches at a constant learning rate are examined. A decay bends the end of a curve: the objective may fall although longer
+training would not help, or be flat although it would help.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ BEST = 3
 REACH = 0.1
 """Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
-"""A final learning rate of at most this share of its peak counts as decayed. A decay alone can make the last step the best one.
+"""A final learning rate of at most this share of its peak counts as decayed. A learning-rate decay alone can make the last step the
+best one.
 """
 MIN_STRETCH = 0.55
-"""Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. The rate is nearly
-constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a warmup-stable-decay
-schedule. Our choice."""
+"""Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. For comparison, the
+rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a
+warmup-stable-decay schedule. Our choice.
+"""
 MAX_SETTLED = 0.05
-"""Maximum share of the steps until curves settle on a common plateau (see `on_one_plateau`). Our choice."""
+"""Maximum share of the steps until curves settle on a common plateau (see `are_on_one_plateau`). Our choice."""
 NOISE_BOUND = 2 * math.sqrt(2)
-"""95 % bound of the difference of two equally good results, in standard deviations of one result."""
+"""95 % bound of the difference between two equally good results, in standard deviations of one result."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
@@ -54,14 +56,14 @@ _COMPARE_AT_HALF = "train the two best settings with the same schedule at half t
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CurveEnding:
     """The last part of one trial's curves: the objective as a cost and, if logged, the cost on training data."""
 
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """Last step at a constant learning rate; `steps` if the rate never decays. The other fields describe the curves up to this
+    """Last step at a constant learning rate; `steps` if the rate never decays. All other fields describe the curves up to this
     step.
     """
     assumed: bool
@@ -83,9 +85,9 @@ class Ending:
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial clearly stopped improving long before its end.
 
-        The steps after `margin` times the settling step must be at least a share `saved` of the steps up to `until`. In them, the
-        objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost within `floor` of a
-        perfect fit is ignored. The objective must not improve at the end.
+        The steps after `margin` times the settling step must be at least a share `saved` of the steps up to `until`. In these
+        steps, the objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost within
+        `floor` of a perfect fit is ignored. The objective must not improve at the end.
         """
         perfect_fit = self.train_left <= floor
         train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -96,7 +98,8 @@ class Ending:
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
-    """Return the feasible trials within `reach` of the best trial, best first. Raises MissingData if there is none.
+    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has a
+    finite result.
 
     reach: maximum distance as a share of the best trial's gain over its run.
     """
@@ -108,19 +111,19 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 
 
 def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Schedule]:
-    """Return the schedules of at most `best` good trials (see `good_trials`), best trial first."""
+    """Return the learning-rate schedules of the first `best` trials of `good_trials`, best trial first."""
     return [schedules.read(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
-) -> list[Ending]:
+) -> list[CurveEnding]:
     """Return the curve ends of the `best` good trials that ran to their planned end, best first.
 
-    Raises MissingData if there are none, or if their learning rates decay, because a decay hides the effect of more steps.
+    Raises MissingData if no good trial did, or if the learning rates decay, because a decay hides the effect of more steps.
     """
     complete = _complete_trials(study, best, reach)
-    constant_rate_trials = [t for t in complete if not 0 <= _steady_share(study, t) < MIN_STRETCH]
+    constant_rate_trials = [t for t in complete if not 0 <= _constant_rate_share(study, t) < MIN_STRETCH]
     if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
@@ -128,7 +131,7 @@ def best_endings(
             needs="design",
         )
     endings = [e for t in constant_rate_trials if (e := _ending(study, t, tolerance, margin, tail)) is not None]
-    if 2 * sum(e.assumed and _may_decay(study, e) for e in endings) > len(endings) > 1:
+    if 2 * sum(e.assumed and _rate_may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
             "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
             "their curves do not show if more or fewer steps would be better; log the learning rate, or "
@@ -169,13 +172,13 @@ class Forecast:
     low: float
     middle: float
     high: float
-    """Bounds of the 90 % interval: low is the smaller value, whichever direction is better."""
+    """Bounds of the 90 % interval; `low` is the smaller value, even if smaller is better."""
 
 
-def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float = 0.9) -> Forecast:
+def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
     """Return the forecast for a trial. extension: gain of the longer training as a share of the gain from doubling the training."""
     full_curve = study.cost_curve(ending.trial).finite
-    curve, best = _until(full_curve, ending.until), float(full_curve.values.min())
+    curve, best = _part_until(full_curve, ending.until), float(full_curve.values.min())
     floor = cost_floor(study, full_curve.values)
     costs = [
         max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * extension), floor)
@@ -189,7 +192,7 @@ def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float 
     return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
 
 
-def lead(study: Study) -> float:
+def lead_of_best(study: Study) -> float:
     """Return the difference between the best and the second-best result, in the objective's unit; NaN for fewer than
     two results.
     """
@@ -199,21 +202,21 @@ def lead(study: Study) -> float:
     )
 
 
-def late_bound(study: Study, endings: Sequence[Ending]) -> float:
+def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     """Return the maximum gain of the steps after the settling step (95 % bound), in the objective's unit."""
-    return max(0.0, *(_in_units(study, e, e.plateau.rest) for e in endings))
+    return max(0.0, *(_in_objective_units(study, e, e.plateau.rest) for e in endings))
 
 
-def noise_bound(study: Study, endings: Sequence[Ending]) -> float:
-    """Return the 95 % bound of the difference of two equally good trials, in the objective's unit.
+def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
+    """Return the 95 % bound of the difference between two equally good trials, in the objective's unit.
 
     The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
-    scatter = max(_in_units(study, e, e.end.scatter) for e in endings)
-    return NOISE_BOUND * max(noise.of_seeds(study)[0], noise.of_steps(study), scatter)
+    scatter = max(_in_objective_units(study, e, e.end.scatter) for e in endings)
+    return NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
 
 
-def on_one_plateau(study: Study, endings: Sequence[Ending]) -> bool:
+def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
     """Return True if different settings reach the same value nearly at once, so that they may be stuck on a plateau.
 
     The results differ by less than their noise, or by less than the maximum gain of the flat part.
@@ -222,17 +225,19 @@ def on_one_plateau(study: Study, endings: Sequence[Ending]) -> bool:
     if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED for e in endings):
         return False
     spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
-    return spread <= max(noise_bound(study, endings), late_bound(study, endings))
+    return spread <= max(noise_bound(study, endings), late_gain_bound(study, endings))
 
 
-def _in_units(study: Study, ending: Ending, share: float) -> float:
+def _in_objective_units(study: Study, ending: CurveEnding, share: float) -> float:
     """Convert a further gain from the best cost, given as a share of the run's gain, to the objective's unit."""
-    curve = _until(study.cost_curve(ending.trial).finite, ending.until)
+    curve = _part_until(study.cost_curve(ending.trial).finite, ending.until)
     return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
 
 
 def cost_floor(study: Study, costs: FloatArray) -> float:
-    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for shares; else -inf."""
+    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for accuracies and similar
+    shares; else -inf.
+    """
     if study.minimize:
         return 0.0 if costs.min() >= 0 else -math.inf
     if costs.max() <= 0 and costs.min() >= -1:
@@ -241,8 +246,8 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
     return -100.0 if share_words and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
-def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
-    """Return the curve ends that still improve; an empty list if they are not the majority."""
+def still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
+    """Return the curve ends that still improve; an empty list unless most of them do."""
     improving_endings = [e for e in judged if e.end.improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
@@ -255,28 +260,28 @@ def needs_longer_training(study: Study, alpha: float) -> bool:
         return False
 
 
-def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
+def typical_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
     """Return the median of the trials' planned steps."""
-    return max(round(float(np.median([length(study, e.trial, e.steps) for e in endings]))), 1)
+    return max(round(float(np.median([planned_length(study, e.trial, e.steps) for e in endings]))), 1)
 
 
 def round_up(steps: float) -> int:
-    """Return the number of steps, rounded up to two significant digits."""
+    """Round the number of steps up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
 def set_length(study: Study, steps: int, why: str) -> Change:
-    """Return the change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
+    """Return a change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
     return SetField(field="max_train_steps", value=steps, why=why)
 
 
-def length(study: Study, trial: Trial, last: int) -> int:
+def planned_length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned_steps = study.planned_steps(trial)
-    # A training of 200 steps that counts from 0 ends at 199.
+    # If steps count from 0, a training of 200 steps ends at 199.
     counts_from_0 = planned_steps == last + 1
     length_is_known = (
         counts_from_0
@@ -286,34 +291,36 @@ def length(study: Study, trial: Trial, last: int) -> int:
     return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
 
-def _may_decay(study: Study, ending: Ending) -> bool:
+def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
     """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
 
-    If the end is flat, it is enough that a constant rate explains the curves. If the end still falls, the curves must also slow
+    If the curve's end is flat, a constant rate need only explain the curves. If the end still falls, the curves must also slow
     down, because a curve may fall at the same pace to the end of a linear decay.
     """
     fall = _pooled_fall(study)
     still_improves = ending.end.improving(MATERIAL, _ALPHA)
-    return still_improves if fall is None else fall.broken or (still_improves and not fall.gains_more(MATERIAL))
+    return (
+        still_improves if fall is None else fall.broken or (still_improves and not fall.longer_training_helps(MATERIAL))
+    )
 
 
 @computed
-def _pooled_fall(study: Study) -> slowing.Fall | None:
+def _pooled_fall(study: Study) -> slowing.FallRates | None:
     """Return the mean rate of fall of the objective and the training cost over all complete trials whose schedule is unknown."""
-    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_steady_share(study, t))]
+    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_constant_rate_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
-    return slowing.pooled_fall([(c.steps, c.values) for c in curves])
+    return slowing.pooled_fall_rates([(c.steps, c.values) for c in curves])
 
 
-def steady_end(study: Study, trial: Trial) -> trend.End | None:
+def constant_rate_end(study: Study, trial: Trial) -> trend.End | None:
     """Return the end of the objective's curve at a constant learning rate; None if the stretch at this rate is too short."""
-    if 0 <= _steady_share(study, trial) < MIN_STRETCH:
+    if 0 <= _constant_rate_share(study, trial) < MIN_STRETCH:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
-    return None if ending is None or (ending.assumed and _may_decay(study, ending)) else ending.end
+    return None if ending is None or (ending.assumed and _rate_may_decay(study, ending)) else ending.end
 
 
-def _steady_share(study: Study, trial: Trial) -> float:
+def _constant_rate_share(study: Study, trial: Trial) -> float:
     """Return the share of the trial's steps until its learning rate decays; NaN if the schedule is unknown."""
     steps = study.cost_curve(trial).finite.steps
     last = int(steps[-1]) if len(steps) else 0
@@ -321,19 +328,19 @@ def _steady_share(study: Study, trial: Trial) -> float:
 
 
 @computed
-def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
+def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> CurveEnding | None:
     full_curve = study.cost_curve(trial).finite
     if not len(full_curve):
         return None
     last_steady = schedules.read(study, trial).steady_until(int(full_curve.steps[-1]))
-    curve, train = (_until(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
+    curve, train = (_part_until(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
     if not len(curve):
         return None
     end = trend.read_end(curve.steps, curve.values, tail=tail)
     plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
     if end is None or plateau is None:
         return None
-    return Ending(
+    return CurveEnding(
         trial=trial,
         steps=int(full_curve.steps[-1]),
         until=int(curve.steps[-1]),
@@ -343,11 +350,11 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
         plateau=plateau,
         train_end=trend.read_end(train.steps, train.values, tail=tail),
         train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_TOLERANCE, margin=margin),
-        train_left=trend.left_to_floor(train.values),
+        train_left=trend.distance_from_perfect(train.values),
     )
 
 
-def _until(curve: Curve, last: float) -> Curve:
+def _part_until(curve: Curve, last: float) -> Curve:
     """Return the part of the curve up to step `last`; the whole curve if `last` is NaN."""
     if math.isnan(last) or not len(curve) or last >= curve.steps[-1]:
         return curve

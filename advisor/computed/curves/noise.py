@@ -17,26 +17,27 @@ _BEST = 3
 """Number of best trials from which the noise between evaluations is measured."""
 
 
-def of_seeds(study: Study) -> tuple[float, bool]:
+def noise_between_seeds(study: Study) -> tuple[float, bool]:
     """Return (standard deviation between seeds, True if it has at least 3 degrees of freedom); (0, False) without repeats."""
     variance = repeats.trial_variance(repeats.settings(study))
     return (variance[0], variance[1] >= _MIN_FREEDOM) if variance is not None else (0.0, False)
 
 
-def seeds_differ_as_much(study: Study, trials: Sequence[Trial], level: float) -> bool:
+def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) -> bool:
     """Return True if repeats of one setting are known to differ as much as these trials (studentized range test).
 
-    In that case, only more seeds can rank the trials; better evaluations cannot.
+    If they do, only more seeds can rank the trials; better evaluations cannot.
     """
-    deviation, is_measured = of_seeds(study)
+    deviation, is_measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
     return is_measured and len(costs) > 1 and heterogeneity(costs, np.full(len(costs), deviation), level).p > level
 
 
-def of_steps(study: Study) -> float:
+def noise_between_steps(study: Study) -> float:
     """Return the standard deviation of a best result due to noise between evaluations; 0 if there are too few evaluations.
 
-    It is the maximum over the best three trials. It is smaller than the deviation between seeds, but needs no repeats.
+    The result is the maximum over the best three trials. This noise is smaller than the deviation between seeds, but can be
+    measured without repeats.
     """
     best_parts = [step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_BEST]]
     measured = [a for a in best_parts if a is not None]

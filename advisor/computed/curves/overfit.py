@@ -13,7 +13,7 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, SetRange
 from advisor.model.message import Message, Name, Setting, listed, say
-from advisor.model.space import as_number, hard_limits, rounded, words_of
+from advisor.model.space import as_number, hard_limits, round_significant, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -27,7 +27,7 @@ _MAX_P_OF_RISE = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
 _MIN_TRIALS_FOR_USE = 10
-"""Minimum number of trials after which a regulariser that did not clearly reduce overfitting counts as useless."""
+"""Minimum number of trials for a regulariser that did not clearly reduce overfitting to count as useless."""
 MIN_POOLED = 3
 """Minimum number of evaluations of a trial to pool its rise with that of other trials."""
 _MAX_POINTS = 10
@@ -43,7 +43,8 @@ class Overfit:
     """Finite validation costs of the trial."""
     rise: Rise
     p: float
-    """p-value of a validation rise together with a training fall; 1 if the rise is immaterial or the training metric rises."""
+    """p-value of a rise in validation together with a fall in training; 1 if the rise is immaterial or the training metric rises.
+    """
     training: str | None = None
     """The training metric that falls after the best validation step, if one was logged."""
 
@@ -57,7 +58,7 @@ def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
     """Apply `read_overfit` to each trial with enough evaluations of a validation metric, computed once for all rules."""
-    overfits = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
+    overfits = (_overfit_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in overfits if reading is not None]
 
 
@@ -68,7 +69,7 @@ class _Costs:
 
 
 @computed
-def _of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
+def _overfit_of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
     return read_overfit(study, trial, costs.of(trial).finite, material=material)
 
 
@@ -82,12 +83,14 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
         return None
     if rise.height <= 0 or rise.share < material or rise.p > 0.5:
         return Overfit(trial, curve, rise, 1.0)
-    p, training = _p_of_training_fall(study, trial, int(curve.steps[rise.best]))
+    p, training = _p_that_training_falls(study, trial, int(curve.steps[rise.best]))
     return Overfit(trial, curve, rise, max(p, rise.p), training)
 
 
-def _p_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
-    """Return (p-value of a training fall since the step, metric); (1, metric) if a metric rises, (0, None) if none was logged."""
+def _p_that_training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
+    """Return (p-value of a fall since the step, metric) for the training metrics; (1, metric) if one rises, (0, None) if none was
+    logged.
+    """
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
     falls: list[tuple[float, str]] = []
     for metric, signal in signals.items():
@@ -123,7 +126,7 @@ class PooledRise:
     rising: tuple[Trial, ...]
     """Trials that end worse than they were at this point, best first."""
     judged: int
-    """Number of trials with enough evaluations whose end differs from this point."""
+    """Number of trials with enough evaluations whose value at the end differs from the value at this point."""
     point: float
     """Median position of the best point, as a share of the training, over the trials whose metric rises afterwards."""
     height: float
@@ -133,7 +136,7 @@ class PooledRise:
     p: float
     """p-value of the signs of all trials, corrected for the choice of the point; 1 if a training metric rises as well."""
     least_p: float
-    """Smallest possible p-value: if all of these trials rose."""
+    """Smallest possible p-value: the value if all of these trials had risen."""
     training: str | None
     """The training metric that falls over the same steps, if one was logged."""
 
@@ -141,8 +144,8 @@ class PooledRise:
 def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
     """Test by signs whether most of the trials, best first, end worse than they were at the same point of their training.
 
-    If nothing changes after this point, a trial is as likely to end higher as lower, whatever the noise. Three evaluations of each
-    of many trials therefore suffice. Return None if no trial has three, or if none rises.
+    If nothing changes after the point, a trial is as likely to end higher as lower, whatever the noise; three evaluations of
+    each of many trials therefore suffice. Return None if no trial has three evaluations, or if no trial rises.
     """
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
     if not curves:
@@ -152,7 +155,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
     chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
-    # Of the points that show the rise, report the one where the metric is best: the overfitting begins there.
+    # Of the points that show the rise, report the point with the best value of the metric, because overfitting begins there.
     shown = chances <= max(_MAX_P_OF_RISE, chances.min())
     point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
@@ -173,7 +176,9 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
 
 
 def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
-    """Return (True if no training metric rises in half of the trials, metric that falls in most trials) after these steps."""
+    """Look at the training metrics after these steps: return (True if none rises in half of the trials, the one that falls in most
+    trials).
+    """
     falling: str | None = None
     for signal in (s for s in _TRAINING if s in study.signals):
         moves = np.array([m for t, step in starts if not np.isnan(m := _training_move(study, t, signal, step))])
@@ -202,7 +207,7 @@ def _training_move(study: Study, trial: Trial, signal: Signal, step: int) -> flo
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:
-    """Return (metric, function from trial to costs) of the objective and of the validation loss if that is another metric."""
+    """Return (metric, function from trial to costs) of the objective and, if it is another metric, of the validation loss."""
     curves: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
     loss = study.signals.get("valid_loss")
     if loss is not None and loss != study.spec.objective.metric:
@@ -222,7 +227,7 @@ def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
 # --- regularisers ---------------------------------------------------------------------------------------------------------------
 
 
-def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
+def do_only_weak_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
     """Return True if a scientific regulariser has trials in the upper half of its range, and none of these trials overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
@@ -237,7 +242,7 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 Regularise: TypeAlias = AddParameter | SetRange | Advise
 
 _CHECK_STEPS = (
-    "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of "
+    "Choose the number of steps again: stronger regularisation usually needs more. If the best step is then one of "
     "the last ones, lengthen the training."
 )
 USUAL_DROPOUT = 0.4
@@ -252,29 +257,28 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    A dropout that was only searched far below its usual strength gets its usual range. Otherwise, the range is
-    extended of the searched regulariser whose best trial lies highest. A regulariser is left out if it showed no use, or if its
-    best trial lies in the lower half of the range, because stronger regularisation was tried. If none remains, several strengths
-    and 0 are compared, of a regulariser that the study keeps fixed, or else of dropout or weight decay.
+    Dropout that was only searched far below its usual strength gets the usual range. If several remain, extend the range of the
+    one whose best trial lies highest. A regulariser is left out if it showed no use, or if its best trial lies in the lower half
+    of the range, because stronger regularisation was tried. If none remains, compare 0 and several strengths of a regulariser
+    that the study keeps fixed, or else of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    weak = (
-        _usual_dropout(study.spec.parameters[n], n) for n in study.searched
-    )  # weak dropout does not show that more is useless
+    # Weak dropout proves nothing about stronger dropout.
+    weak = (_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
     if (change := next((c for c in weak if c is not None), None)) is not None:
         yield change
         yield Advise(text=_CHECK_STEPS)
         return
-    widened = (_widened(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
+    widened = (_widen_parameter(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
     yield next((c for c in widened if c is not None), None) or _comparison(study)
     yield Advise(text=_CHECK_STEPS)
 
 
 def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
-    """Return True if overfitting significantly grows with a regulariser, or if many trials do not show that overfitting shrinks.
+    """Return True if overfitting significantly grows with the regulariser's strength, or if it does not shrink over many trials.
 
     A trial's overfitting is the rise of its validation metric after the best value.
     """
@@ -292,7 +296,7 @@ def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
 
 
 def _comparison(study: Study) -> AddParameter:
-    """Compare several strengths, including 0, of a regulariser that is not searched yet."""
+    """Compare several strengths, including 0, of a regulariser that the study does not search."""
     fixed = [
         (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
@@ -300,13 +304,14 @@ def _comparison(study: Study) -> AddParameter:
     ]
     candidates = ["weight_decay", "dropout"] if study.kind in _DECAY_KINDS else ["dropout", "weight_decay"]
     new = next(
-        (n for n in candidates if not any(_denotes(n, other) for other in study.spec.parameters)), "label_smoothing"
+        (n for n in candidates if not any(_is_regulariser_kind(n, other) for other in study.spec.parameters)),
+        "label_smoothing",
     )
     name, value = fixed[0] if fixed else (new, 0.0)
-    strengths = _DECAY_STRENGTHS if _denotes("weight_decay", name) else _DROPOUT_STRENGTHS
+    strengths = _DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
     # Three times the present strength must stay below 1, because the strength is a share.
     values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
-    why = f"{_WHY}. Compare {name} with none of it, 0, before you tune its strength"
+    why = f"{_WHY}. Compare {name} with a value of 0 (off) before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=values, why=why)
     return AddParameter(name=name, parameter=parameter)
 
@@ -315,8 +320,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _denotes(usual: str, name: str) -> bool:
-    """Return True if the name denotes dropout or weight decay, whichever is meant by `usual`."""
+def _is_regulariser_kind(usual: str, name: str) -> bool:
+    """Return True if the name denotes the regulariser `usual`: dropout or weight decay."""
     words = set(words_of(name))
     if usual == "dropout":
         return any("drop" in word for word in words)
@@ -348,7 +353,7 @@ def _usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
     return SetRange(parameter=name, low=max(0.0, parameter.reach[0]), high=USUAL_DROPOUT, scale="linear", why=why)
 
 
-def _widened(parameter: Parameter, name: str) -> SetRange | None:
+def _widen_parameter(parameter: Parameter, name: str) -> SetRange | None:
     """Extend the range upwards by a decade (log scale) or by its own width (linear scale), within the hard limits."""
     why = f"{_WHY}. Higher values may help"
     numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
@@ -360,7 +365,7 @@ def _widened(parameter: Parameter, name: str) -> SetRange | None:
         return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
     wider = min(
-        rounded(high * 10 if log else high + (high - low), 2),
+        round_significant(high * 10 if log else high + (high - low), 2),
         0.9 * hard_limits(name, parameter.type)[1],
         parameter.reach[1],
     )
@@ -368,5 +373,5 @@ def _widened(parameter: Parameter, name: str) -> SetRange | None:
         return None
     almost_none = 0.01 * high if log else 0.0
     if low > almost_none:
-        low, why = max(almost_none, parameter.reach[0]), f"{why}. The new range starts at almost none of it"
+        low, why = max(almost_none, parameter.reach[0]), f"{why}. The new range starts at almost no regularisation"
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

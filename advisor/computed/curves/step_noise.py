@@ -1,4 +1,4 @@
-"""Measures how much of a ranking of trials is due to noise between evaluations around their best steps."""
+"""Measures how much of a ranking of trials is due to noise between the evaluations around each trial's best step."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MAX_WINDOW = 9
 
 @dataclass(frozen=True, slots=True)
 class HalfAroundBest:
-    """The half of a curve around its best point, split into a smooth course and noise."""
+    """The half of a curve around its best point, split into a smooth curve and noise."""
 
     start: int
     """Index, in the whole curve, of the first point of this half."""
     course: FloatArray
-    """Smooth course from local parabolas, shape (m,)."""
+    """Smooth curve from local parabolas, shape (m,)."""
     rest: FloatArray
-    """Points minus their smooth course, shape (m,)."""
+    """Points minus the smooth curve, shape (m,)."""
     noise: float
     """Standard deviation of the noise from one evaluation to the next."""
 
@@ -56,7 +56,7 @@ def around_best(costs: FloatArray) -> HalfAroundBest | None:
     without_jumps = median_filter(part, size=3, mode="nearest")
     course = smoothed(without_jumps, min(_MAX_WINDOW, size - 1 + size % 2))
     deviation = _noise(part)
-    # Without noise, the smooth course is the curve itself.
+    # Without noise, the smooth curve is the curve itself.
     return HalfAroundBest(
         start, course if deviation > 0 else part, part - course if deviation > 0 else np.zeros(size), deviation
     )
@@ -66,7 +66,7 @@ def _noise(part: FloatArray) -> float:
     """Return `curve.noise`, or less if `curve.noise` mistakes bends of the curve for noise; 0 if the curve never rises.
 
     White noise with variance sigma^2 has third differences of variance 20 sigma^2, and successive second differences of covariance
-    -4 sigma^2. In a bend, successive second differences have the same sign.
+    -4 sigma^2. In a bend of the curve, successive second differences have the same sign.
     """
     if (np.diff(part) <= 0).all():
         return 0.0
@@ -78,7 +78,7 @@ def _noise(part: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Stability of a ranking of trials when their evaluations are drawn again."""
+    """Stability of a ranking of trials if the evaluations are drawn again."""
 
     keeps: float
     """Share of the draws in which the best trial remains the best."""
@@ -91,7 +91,7 @@ class Ranking:
 
 
 def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Ranking:
-    """Draw the evaluations of two or more trials, best first, 500 times from their smooth courses and noise."""
+    """For two or more trials, best first, draw the evaluations 500 times from smooth curve and noise."""
     rng = np.random.default_rng(seed)
     best = np.stack(
         [(t.course + t.noise * rng.standard_normal((_DRAWS, len(t.course)))).min(axis=1) for t in trials], axis=1

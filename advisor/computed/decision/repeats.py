@@ -1,7 +1,7 @@
 """Settings and their repeats with other seeds, from which the trial variance is estimated.
 
-A setting is often repeated because its first run was the best. Luck contributed to that result, so it would bias the mean. Means
-and comparisons therefore use only the fresh runs: those after this selection.
+A setting is often repeated because its first run was the best. Luck contributed to the first result, which would bias the mean.
+Means and comparisons therefore use only the fresh runs, which came after this selection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor.stats import difference
 MATERIAL = 0.002
 """Minimum difference that matters, as a share of the result, or of its distance from 1 if the result is between 0.5 and 1.
 
-Our choice: 0.007 of a loss of 3.28, or 0.01 percentage points of an accuracy of 95 %.
+We chose a value that means 0.007 for a loss of 3.28, or 0.01 percentage points for an accuracy of 95 %.
 """
 MAX_COMPARED = 4
 """Maximum number of settings in a study that compares settings instead of searching. Our choice."""
@@ -41,7 +41,7 @@ class Setting:
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection: int = 0
-    """Number of first trials because of whose results the setting was repeated."""
+    """Number of first trials whose results led to repeating the setting."""
 
     @property
     def fresh(self) -> FloatArray:
@@ -67,7 +67,7 @@ def settings(study: Study) -> tuple[Setting, ...]:
 
 @computed
 def compared(study: Study) -> tuple[Setting, ...]:
-    """Return the settings of a study that compares a few settings; empty if it searches instead.
+    """Return the settings of a study that compares a few settings; empty for a study that searches.
 
     A study compares settings in two cases: it repeated each setting, or it varies no numeric hyperparameter that is tuned. Settings
     that differ only in their code do not count, because a study file cannot state them.
@@ -113,15 +113,15 @@ def _groups(study: Study, trials: Sequence[Trial], key_of_trial: KeyOf | None) -
 
 
 def start(trial: Trial) -> tuple[float, int]:
-    """Return a sort key: the time of the trial's start, then its place in the study."""
+    """Return a sort key: the time of the trial's start, then the trial's position in the study."""
     return trial.started or 0.0, trial.index
 
 
 def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
-    """Return the number of first runs that decided to repeat a setting; 0 if there was no such selection.
+    """Return the number of first runs whose results led to repeating a setting; 0 if no setting was selected in this way.
 
-    The result equals the number of runs of a setting that was not repeated further. Runs of other settings must lie between the
-    first runs and the last repeat, because consecutive runs were planned together.
+    Settings that were not selected have the same number of runs. Runs of other settings must lie between the first runs and the
+    last repeat, because consecutive runs were planned together.
     """
     runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}

@@ -39,7 +39,7 @@ def batch_norm(trial: Trial) -> BatchNorm | None:
     else:
         return None
     all_synced = total > 0 and synced >= total
-    size = batches.batch_per_rank(trial) * (ranks.world_size(trial) if all_synced else 1)
+    size = batches.batch_per_rank(trial) * (ranks.number_of_ranks(trial) if all_synced else 1)
     return BatchNorm(max(total - frozen, 0), all_synced, without_running < total, size)
 
 

@@ -63,7 +63,7 @@ def read(trial: Trial) -> Ranks | None:
 def shares_data(trial: Trial, world: Ranks) -> bool | None:
     """Return True if the ranks share one pass over the training data per epoch, False if each rank makes its own pass.
 
-    Return None if this is unknown.
+    Return None if the logs do not show it.
     """
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     examples_per_epoch = steps * trial.fact("batch_size")
@@ -88,12 +88,12 @@ def sampler_shares(trial: Trial) -> bool:
     return "distributed" in str(sampler).lower()
 
 
-def world_size(trial: Trial) -> int:
+def number_of_ranks(trial: Trial) -> int:
     """Return the number of ranks; 1 if no ranks were logged."""
     ranks = read(trial)
     return 1 if ranks is None else ranks.world_size
 
 
 def logged_by_adapter(trial: Trial) -> bool:
-    """Return True if an adapter logged the training. It logs every fact that applies, so a missing fact does not apply."""
+    """Return True if an adapter logged the training. An adapter logs every fact that applies, so a missing fact does not apply."""
     return "schema" in trial.facts

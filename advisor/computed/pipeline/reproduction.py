@@ -6,7 +6,7 @@ from advisor.model.study import Trial
 
 
 def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
-    """Return (kind, value) of the command, the configuration files it names and the code version, if the trial logged them."""
+    """Return (kind, value) of the trial's command, of configuration files in the command, and of the code version, if logged."""
     facts = [
         ("command", trial.facts.get("command", "")),
         ("configuration", ", ".join(_files(trial))),

@@ -25,20 +25,20 @@ _FALSE_ALARMS = 0.05
 MAX_TIMES = 100
 """Maximum realistic growth factor of the number of validation examples. Our choice."""
 _MAX_SHARE = 1 + 1e-6
-"""Maximum value of a share; larger values are percentages. It exceeds 1, because 32-bit floats may round 1 up slightly."""
+"""Maximum value of a share; larger values are percentages. The limit exceeds 1, because 32-bit floats may round 1 up slightly."""
 _SHARE_WORDS = {"accuracy", "accuracies", "acc", "top1", "top5"}
 _ERROR_WORDS = {"error", "err"}
 _NO_SHARE_WORDS = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "
     "reconstruction prediction approximation".split()
 )
-"""Words in names of metrics that are no share of examples, but means of other means, of sizes, or of parts of examples."""
+"""Words in names of metrics that are not a share of examples, but a mean of means, of sizes or of parts of examples."""
 
 
 def unit_of_shares(study: Study) -> float:
     """Return the objective value that equals a share of 1: 100 if the objective is a percentage, else 1.
 
-    The largest value at any step decides, because the best values of a percentage may be below 1.
+    The largest value at any step decides, because a percentage may be below 1 at its best.
     """
     values = study.metrics[study.spec.objective.metric].values
     return 100.0 if float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) > _MAX_SHARE else 1.0
@@ -47,8 +47,8 @@ def unit_of_shares(study: Study) -> float:
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return the standard error of each trial's best objective (k,), from the size of its validation set.
 
-    For a share of right or wrong examples, the error follows from the number of examples; otherwise, from the standard deviation
-    over the examples. Raises MissingData, naming the value to log, if a trial lacks it.
+    The error of a share of right or wrong examples follows from the number of examples; that of other metrics, from the standard
+    deviation over the examples. If a trial lacks a value, raises MissingData with the name of the value to log.
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
@@ -86,7 +86,7 @@ def _std_metric(study: Study) -> str:
 
 
 def _deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
-    """Return each trial's standard deviation over the examples (k,), as logged at or last before its best step."""
+    """Return each trial's standard deviation over the examples (k,): the last one that was logged up to the trial's best step."""
     deviations = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):
         costs, logged = study.cost_curve(trial).finite, study.metrics[metric].curve(trial.index).finite
@@ -101,7 +101,7 @@ def _deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArra
 def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) -> bool:
     """Return True if shares (k,) are counts of examples divided by their number.
 
-    An accuracy is recognised by its name. For an error, the counts must also be whole numbers.
+    An accuracy is recognised by its name. An error counts only if the numbers of examples are also whole.
     """
     words = set(words_of(metric))
     if words & _NO_SHARE_WORDS or shares.min() < 0 or shares.max() > 1:
@@ -128,7 +128,7 @@ _BOUNDED_WORDS = _SHARE_WORDS | {"auc", "auroc", "f1", "dice", "iou"}
 
 
 def headroom(study: Study) -> float:
-    """Return by how much the best result can still improve: its distance from a perfect score; infinite if that is unknown."""
+    """Return how much the best result can still improve: the distance from a perfect score; infinite if that score is unknown."""
     best, words = study.ranked()[:1], set(words_of(study.spec.objective.metric))
     if best and study.minimize and study.kind == "language-model" and "loss" in words:
         return max(float(study.costs[best[0].index]), 0.0)  # a cross-entropy, which is at least 0
@@ -168,13 +168,13 @@ def tie(study: Study) -> str | None:
 
 
 MIN_PERFECT = 3
-"""Minimum number of settings with a perfect score at which the evaluation no longer distinguishes settings."""
+"""Minimum number of settings with a perfect score that shows that the evaluation no longer distinguishes settings."""
 
 
-def perfect(study: Study) -> list[Trial]:
+def perfect_trials(study: Study) -> list[Trial]:
     """Return the best trial of each setting with a perfect score, such as an accuracy of 1.
 
-    The result is empty for fewer than `MIN_PERFECT` such settings.
+    Return an empty list for fewer than `MIN_PERFECT` settings with a perfect score.
     """
     best = study.ranked()[:1]
     limit = 0.0 if study.minimize else -unit_of_shares(study)

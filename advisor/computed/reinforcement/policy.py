@@ -1,4 +1,4 @@
-"""Curves about a policy that is trained by rewards, of the trials that logged enough of them."""
+"""Curves about a policy that is trained by rewards, from the trials that logged enough points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor.model.reading import Kind
 from advisor.model.study import Curve, Signal, Study, Trial
 
 MIN_POINTS = 20
-"""Minimum number of logged points of a trial: a fifth of them is its start, and must show its noise."""
+"""Minimum number of logged points of a trial: a fifth of the points counts as the start, and must show the noise."""
 NOT_FOR: frozenset[Kind] = frozenset({"supervised", "language-model", "gan", "diffusion", "self-supervised"})
 """Kinds of workload that train no policy."""
 _NAMES = {
@@ -24,26 +24,26 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedSignal:
     """One curve of a trial."""
 
     trial: Trial
     curve: Curve
 
-    def part(self, start: float, end: float) -> slice:
+    def part_of_points(self, start: float, end: float) -> slice:
         """Return the points from share `start` to share `end` of all points."""
         n = len(self.curve)
         return slice(round(start * n), max(round(end * n), round(start * n) + 2))
 
 
-def logged(study: Study, signal: Signal) -> list[Logged]:
-    """Return the signal's finite points of each ended trial with at least `MIN_POINTS` of them, best trial first.
+def logged_signals(study: Study, signal: Signal) -> list[LoggedSignal]:
+    """Return the signal's finite points of each ended trial that logged at least `MIN_POINTS`, best trial first.
 
-    Raises MissingData if no trial logged them.
+    Raises MissingData if no trial logged enough points.
     """
     trials = study.ranked()
     trials += [t for t in study.trials if study.ended[t.index] and t not in trials]
-    curves = [Logged(t, study.curve(t, signal).finite) for t in trials]
+    curves = [LoggedSignal(t, study.curve(t, signal).finite) for t in trials]
     enough = [c for c in curves if len(c.curve) >= MIN_POINTS]
     if not enough:
         needs: Lack = "other" if study.has("policy_reward") else "design"

@@ -1,7 +1,7 @@
-"""Finds trials of several lengths that were tuned apart, such as short runs followed by long runs in a narrower range.
+"""Finds trials of several lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. A comparison
-of trials of the same length shows whether it does.
+Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. Comparing
+trials of the same length shows whether it does matter.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ _APART = 1.2
 _MIN_TRIALS = 5
 """Minimum number of trials of each length."""
 _MAX_LENGTHS = 4
-"""Maximum number of lengths; with more, the length was drawn like a hyperparameter."""
+"""Maximum number of lengths; a study with more lengths drew the length like a hyperparameter."""
 _LEVEL = 0.05
-"""Maximum probability, per study, that trials of equal distribution seem to have been tuned apart."""
+"""Maximum probability, per study, of a false alarm: that trials of different lengths differ only by chance."""
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """Lengths of training with different values of a hyperparameter. The rules about the space judge one length."""
+    """Lengths of training with different values of a hyperparameter. Rules about the space judge the trials of one length."""
 
     lengths: tuple[tuple[int, int], ...]
     """Last step and number of trials of each length, ascending."""
     judged: int
-    """Index of the length with the most trials; of equally many, the longest."""
+    """Index of the length with the most trials; of several such lengths, the longest."""
     others: BoolArray
     """Mask of the complete trials of other lengths, shape (number of trials,)."""
 
 
 @computed
-def tuned_apart(study: Study) -> Budgets | None:
+def separately_tuned_lengths(study: Study) -> Budgets | None:
     """Return the lengths of training if trials of different lengths have different hyperparameters; else None."""
     trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
     lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
     if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS or lengths.min() < 1:
         return None
     groups, sizes = _groups(lengths)
-    if not 1 < len(sizes) <= _MAX_LENGTHS or sizes.min() < _MIN_TRIALS or not _differ(study, trials, groups):
+    if not 1 < len(sizes) <= _MAX_LENGTHS or sizes.min() < _MIN_TRIALS or not _groups_differ(study, trials, groups):
         return None
     judged = int(max(range(len(sizes)), key=lambda g: (sizes[g], g)))
     others = np.zeros(len(study.trials), dtype=np.bool_)
@@ -58,8 +58,8 @@ def tuned_apart(study: Study) -> Budgets | None:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decision to judge the space by trials of one length, if others were tuned apart."""
-    found = tuned_apart(study)
+    """Return the decision to judge the space by trials of one length, if other lengths were tuned separately."""
+    found = separately_tuned_lengths(study)
     if found is None:
         return ()
     groups = [f"{count(trials, 'trial')} of {study.length(steps)}" for steps, trials in found.lengths]
@@ -79,21 +79,21 @@ def _groups(lengths: IntArray) -> tuple[IntArray, IntArray]:
     return groups, np.bincount(groups)
 
 
-def _differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
+def _groups_differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> bool:
     """Return True if the groups differ in a hyperparameter that does not itself set the length (Kruskal-Wallis test)."""
     names = [n for n in study.searched if not (counts_training(n) or n in study.lengths or is_batch_size(n))]
-    axes = [u for n in names if not _sets(u := study.positions(n, trials), groups)]
+    axes = [u for n in names if not _determines_length(u := study.positions(n, trials), groups)]
     return any(_p_value(u, groups) <= _LEVEL / len(axes) for u in axes)
 
 
-def _sets(positions: FloatArray, groups: IntArray) -> bool:
-    """Return True if few values determine the length, as a number of blocks of steps does."""
+def _determines_length(positions: FloatArray, groups: IntArray) -> bool:
+    """Return True if the hyperparameter has few values and they determine the length, as a number of blocks of steps does."""
     values = np.unique(positions)
     return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)
 
 
 def _p_value(positions: FloatArray, groups: IntArray) -> float:
-    from scipy.stats import kruskal  # slow to load, and rarely needed
+    from scipy.stats import kruskal  # imported here, because the module loads slowly and is rarely needed
 
     parts = [part[np.isfinite(part)] for part in (positions[groups == g] for g in range(int(groups.max()) + 1))]
     parts = [part for part in parts if len(part) >= _MIN_TRIALS]

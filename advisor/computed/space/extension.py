@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import Side, is_learning_rate, outwards, rounded
+from advisor.model.space import Side, is_learning_rate, round_outwards, round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, names_pretrained, of_optimizer
@@ -22,7 +22,7 @@ _FAILED = ("diverged", "not_learned")
 
 
 class Limit(NamedTuple):
-    """The outermost value to which one end of a range is extended."""
+    """The outermost value to which one end of a range may be extended."""
 
     value: float
     why: str
@@ -30,31 +30,34 @@ class Limit(NamedTuple):
 
 
 def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with the ends of its range rounded outwards if they were inferred; integers stay unchanged."""
+    """Return the hyperparameter with a rounded range: inferred ends are rounded outwards; integers stay unchanged."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
     least, most = parameter.reach
     width = parameter.high - parameter.low
-    low, high = max(outwards(parameter.low, "low", width), least), min(outwards(parameter.high, "high", width), most)
+    low, high = (
+        max(round_outwards(parameter.low, "low", width), least),
+        min(round_outwards(parameter.high, "high", width), most),
+    )
     return parameter.model_copy(update={"low": low, "high": high})
 
 
 def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
-    """Return the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
+    """Return the hyperparameters whose range in `spec` differs from that in `study`, and those that only `spec` searches."""
     return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
 
 
-def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
+def extend_range(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
     """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
 
-    The limit is None if the range did not reach any. The result is None if the range cannot be extended.
+    The limit is None if nothing stopped the range. Return None if the range cannot be extended.
     """
     domain = study.spec.parameters[name]
-    free = widening.widen(name, tidy_range(study, name), side, step)
+    free = widening.widen_range(name, tidy_range(study, name), side, step)
     if free is None:
         return None
-    limit = limit_of(study, name, side)
+    limit = find_limit(study, name, side)
     if limit is None:
         return free, None
     low, high = free
@@ -65,17 +68,19 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
     return free, None
 
 
-def limit_of(study: Study, name: str, side: Side) -> Limit | None:
+def find_limit(study: Study, name: str, side: Side) -> Limit | None:
     """Return the tightest limit on extending the range to this side; None if there is no limit."""
-    limits = [x for x in (_before_failures(study, name, side), _usual(study, name, side)) if x is not None]
+    limits = [
+        x for x in (_limit_before_failures(study, name, side), _usual_rate_limit(study, name, side)) if x is not None
+    ]
     return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
 
 
 # --- where trials failed --------------------------------------------------------------------------------------------------------
 
 
-def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the middle between the end of the range and the nearest value beyond it at which a trial failed."""
+def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
+    """Return the middle between the end of the range and the nearest failed trial beyond it."""
     domain = study.spec.parameters[name]
     has_failed = failures.failures(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
@@ -87,13 +92,13 @@ def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
     nearest = float(positions_beyond.min() if side == "high" else positions_beyond.max())
     value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
     why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
-    return Limit(widening.tidy(float(value), domain), why)
+    return Limit(widening.round_end(float(value), domain), why)
 
 
 # --- usual learning rates -------------------------------------------------------------------------------------------------------
 
 
-def _usual(study: Study, name: str, side: Side) -> Limit | None:
+def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
     """Return the end of the usual learning rates, or a small step beyond the range if the range already reaches that end."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
@@ -105,7 +110,8 @@ def _usual(study: Study, name: str, side: Side) -> Limit | None:
         value, where = min(rates.low, domain.low / MIN_FACTOR), "below"
     usual_end = rates.high if side == "high" else rates.low
     return Limit(
-        rounded(value), f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small"
+        round_significant(value),
+        f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small",
     )
 
 
@@ -126,7 +132,9 @@ def usual_rates(study: Study, name: str) -> UsualRates | None:
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers that use this rate, from its own name, or from other hyperparameters and logged facts."""
+    """Yield the names of the optimizers that use this learning rate, from the rate's name, other hyperparameters, or
+    logged facts.
+    """
     if of_optimizer(name) is not None:
         yield name
         return

@@ -50,7 +50,7 @@ def failures(study: Study) -> Failures:
         if len(curve) > 1:
             starts[trial.index] = curve.values[0]
         rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
-    # A pruned trial is censored: it might have learned later.
+    # A pruned trial counts as censored, because it might have learned later.
     drop = np.max(drops[study.comparable], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
@@ -61,7 +61,8 @@ def failures(study: Study) -> Failures:
 def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
     """Return (rise, largest fall) of a training loss (n,), relative to its first value.
 
-    The rise is to the median of the loss's last tenth, or inf if the loss ends non-finite. (0, 0) for fewer than 10 points.
+    The rise is measured at the median of the loss's last tenth; inf if the loss ends non-finite. Return (0, 0) for fewer than 10
+    points.
     """
     if len(losses) < 10 or not np.isfinite(losses[0]):
         return 0.0, 0.0

@@ -20,13 +20,14 @@ FALSE_ALARMS = 0.05
 
 @dataclass(frozen=True)
 class Importances:
-    """Importance of each of the d hyperparameters that were varied, without the length of training."""
+    """Importance of each of the d hyperparameters that were varied; the length of training does not count."""
 
     names: tuple[str, ...]
     tried: settings.Settings
     response: importance.Response
     total: FloatArray
-    """Share of the variance between settings that each hyperparameter explains, alone and with others; shape (draws, d)."""
+    """Share of the variance between settings that each hyperparameter explains, alone and through interactions; shape (draws, d).
+    """
     p: float
     """p-value: probability that results unrelated to the hyperparameters show at least this much structure."""
 
@@ -39,7 +40,7 @@ class Importances:
 
 @computed
 def read(study: Study) -> Importances:
-    """Return the importances in this study, of the settings that did not run out of memory.
+    """Return the importances in this study, computed without the settings that ran out of memory.
 
     Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from advisor.model.space import BoolArray, Value, same
+from advisor.model.space import BoolArray, Value, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Trial
 
@@ -25,13 +25,13 @@ def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def exists(parameter: Parameter, params: Mapping[str, Value]) -> bool:
-    """Return True if a trial with these values meets the parameter's condition."""
-    return all(k in params and same(params[k], v) for k, v in (parameter.when or {}).items())
+    """Return True if the parameter exists in a trial with these values: its condition is met."""
+    return all(k in params and equal_values(params[k], v) for k, v in (parameter.when or {}).items())
 
 
 def _allows_each(parameter: Parameter, values: Sequence[Value]) -> BoolArray:
-    """Return a mask of the logged values (n,) that the parameter can have in the study."""
+    """Return a mask of the logged values (n,) that the study allows for the parameter."""
     if parameter.role != "fixed":
         return parameter.allows_each(values)
     fixed = parameter.value
-    return np.array([fixed is None or same(value, fixed) for value in values], dtype=np.bool_)
+    return np.array([fixed is None or equal_values(value, fixed) for value in values], dtype=np.bool_)

@@ -1,9 +1,9 @@
 """The part of each range where the best setting of the next study probably lies, by a model of all hyperparameters together.
 
 *Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each draw
-from its posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these points,
-the best settings so far, and some room at each end: results hardly differ near the optimum, and the next change may move it. The
-range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
+from the model's posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these
+points, the best settings so far, and some room at each end: results hardly differ near the optimum, and the next change may move
+the optimum. The range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
 
 *Pruned trials.* If many trials were pruned, there is no model. Most trials are then comparable only at an early step, where
 settings that learn fast early look best, and the ranges would leave out the others.
@@ -29,8 +29,8 @@ from advisor.model.space import FloatArray, Value, counts_training, to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.stats import importance, ranks, screening
-from advisor.stats.surface import Surface, compressed
-from advisor.stats.widening import between
+from advisor.stats.surface import Surface, compress_costs
+from advisor.stats.widening import range_between
 
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
@@ -39,21 +39,22 @@ WITHIN = 0.9
 LIES_HERE = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
 """Reason for a range, as a clause."""
 MAX_P_BEYOND = 0.25
-"""Maximum probability that the best setting lies beyond all trials at which a range still ends at the trials. Our choice."""
+"""Maximum probability that the best setting lies beyond all trials for a range to end at the trials. Our choice."""
 ROOM = (0.25, 0.1)
 """Width of the room on each side: (decades on a log scale, share of the range on a linear scale). Our choice."""
 ROOM_AFTER_CHANGE = (0.5, 0.25)
 """Width of the room if the next study trains differently, so that the best values may move."""
 LEADERS = 2
-"""Number of the best trials that a range keeps. Our choice: the second best may be as good."""
+"""Number of the best trials that a range keeps. We keep several, because the second best may be as good as the best."""
 MIN_CUT = 0.1
-"""Minimum share of a range that is worth cutting off at one end. Our choice: less is not worth a change."""
+"""Minimum share of a range that is worth cutting off at one end. We chose this value, because a smaller cut is not worth a change.
+"""
 MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter."""
 MAX_POINTS = 150
 """Maximum number of trials to fit, evenly spaced in rank; the time grows with the cube of this number."""
 MAX_NAMES = 20
-"""Maximum number of hyperparameters of a model. With more, the trials of a study hardly exclude any values."""
+"""Maximum number of hyperparameters of a model. With more hyperparameters, the trials of a study hardly exclude any values."""
 MAX_CASES = 9
 """Maximum number of combinations of scientific values; the range must contain good settings for each of them."""
 SEED = 0
@@ -80,24 +81,24 @@ class Fit(NamedTuple):
     """The hyperparameters of the model, numbers first."""
 
 
-def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
+def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     """Return the narrower range (low, high) for each number that `spec` tunes and whose range can be cut, by name.
 
-    spec: a study that searches some of the hyperparameters of `study`. Ranges of scientific and conditional hyperparameters, and
-    those of training length, batch size and architecture, stay. The result is empty if there are too few trials or too many
+    spec: a study that searches some of the hyperparameters of `study`. The ranges of scientific and conditional hyperparameters,
+    training length, batch size and architecture do not change. The result is empty if there are too few trials or too many
     hyperparameters for a model, if the trials show no effect, if none of them has the new fixed values, if a hyperparameter is
     computed from others, or if there are too many combinations of scientific values.
     """
-    fit = model_of(study)
+    fit = fit_model(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
         return {}
     tuned = [n for n in fit.names if _is_tuned(study, spec, n)]
     cases = list(itertools.islice(_cases(spec, fit), MAX_CASES + 1))
     inside = trials_inside(spec, fit.trials)
-    if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
+    if not tuned or len(cases) > MAX_CASES or (not inside and _has_other_constants(study, spec)):
         return {}
-    room = ROOM_AFTER_CHANGE if trains_otherwise(study, spec) else ROOM
-    # If few trials have the new fixed values, the others, too, show where each range was tried.
+    room = ROOM_AFTER_CHANGE if trains_differently(study, spec) else ROOM
+    # If few trials have the new fixed values, trials with other values also show where each range was tried.
     shown = inside if len(inside) > LEADERS else fit.trials
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
@@ -107,22 +108,22 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             drawn = [_positions(spec, name, each) for each in draws]
             leaders, tried = leaders[np.isfinite(leaders)], tried[np.isfinite(tried)]
-            part = _part(drawn, leaders, tried, 1 - (1 - WITHIN) / len(tuned))
-            kept = _with_room(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
+            part = _subrange_to_keep(drawn, leaders, tried, 1 - (1 - WITHIN) / len(tuned))
+            kept = _add_margins(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
             if kept != (parameter.low, parameter.high):
                 new[name] = kept
     return new
 
 
-def trains_otherwise(study: Study, spec: StudySpec) -> bool:
+def trains_differently(study: Study, spec: StudySpec) -> bool:
     """Return True if `spec` has another length or schedule of training, other fixed values, or new hyperparameters."""
     old_spec = study.spec
     if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
-    return _other_constants(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
+    return _has_other_constants(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
 
 
-def _other_constants(study: Study, spec: StudySpec) -> bool:
+def _has_other_constants(study: Study, spec: StudySpec) -> bool:
     """Return True if `spec` has another value of a hyperparameter that is fixed in `study`."""
     fixed = {n: p.value for n, p in study.spec.parameters.items() if p.role == "fixed"}
     return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
@@ -133,7 +134,7 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
     Return None if there is no model.
     """
-    fit = model_of(study)
+    fit = fit_model(study)
     if fit is None:
         return None
     settings_of_all = [fit.trials[0].params, *points]
@@ -142,7 +143,7 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
 
 @computed
-def model_of(study: Study) -> Fit | None:
+def fit_model(study: Study) -> Fit | None:
     """Return the trials and the model fitted to them.
 
     Return None if the trials show no effect or are too few, if many were pruned, or if the study is a probe.
@@ -160,9 +161,9 @@ def model_of(study: Study) -> Fit | None:
     if len(names) > MAX_NAMES or done.sum() < MIN_RESULTS or not np.ptp(costs[done]) > 0:
         return None
     values = np.full(len(costs), np.nan)
-    values[done] = compressed(costs[done])
+    values[done] = compress_costs(costs[done])
     values[~done] = np.nanmax(values)
-    rows = ranks.evenly_by_rank(values, MAX_POINTS)
+    rows = ranks.choose_evenly_by_rank(values, MAX_POINTS)
     columns = [study.positions(n, trials)[rows] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
     if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:
@@ -174,7 +175,7 @@ def model_of(study: Study) -> Fit | None:
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
     """Return the p-value of the hypothesis that values (n,) depend on no hyperparameter.
 
-    It is twice the smaller p-value of two tests. The first tests parabolas along single hyperparameters, which needs few trials;
+    The p-value is twice the smaller one of two tests. One tests parabolas along single hyperparameters, which needs few trials;
     the other tests any smooth dependence on single hyperparameters and on all of them together.
     """
     if not numeric and not choices:
@@ -199,7 +200,7 @@ def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
 
 
 def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
-    """Yield all combinations of the scientific values; three values represent a range."""
+    """Yield all combinations of the scientific hyperparameters' values; three values represent a range."""
     scientific = {
         n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
     }
@@ -212,7 +213,9 @@ def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
 def _best_settings(
     study: Study, spec: StudySpec, fit: Fit, cases: Sequence[Mapping[str, Value]]
 ) -> list[list[Mapping[str, Value]]]:
-    """Return draws of the best setting in the space of `spec`, for each case; empty if no point of a case is allowed."""
+    """Return draws of the best setting in the space of `spec`, for each case (combination of scientific values); empty if the
+    space allows no point of a case.
+    """
     rng = np.random.default_rng(SEED)
     draws = []
     for case in cases:
@@ -250,15 +253,17 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
     return spec.parameters[name].to_unit([p.get(name, "") for p in points])
 
 
-# --- the part to keep -----------------------------------------------------------------------------------------------------------
+# --- the part of a range to keep ------------------------------------------------------------------------------------------------
 
 
-def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float) -> tuple[float, float]:
+def _subrange_to_keep(
+    draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float
+) -> tuple[float, float]:
     """Return the subrange (low, high) that contains the leading trials and, probably, the best setting of each case.
 
     On a side on which the best trial is the outermost one, the subrange extends to the end of the range. draws: positions of the
-    best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried: those of
-    all trials; within: probability that the best position lies in the subrange.
+    best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried:
+    positions of all trials; within: probability that the best position lies in the subrange.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
@@ -277,20 +282,21 @@ def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, w
     return 0.0 if leaders[0] == lowest else low, 1.0 if leaders[0] == highest else high
 
 
-def _with_room(
-    parameter: Parameter, part: tuple[float, float], room: tuple[float, float], *, keep_low: bool
+def _add_margins(
+    parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end stays if the cut would be small.
+    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end does not move if the cut would be
+    small.
 
     keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """
     assert parameter.low is not None
     assert parameter.high is not None
-    margin = room[1]
+    margin = margins[1]
     if parameter.scale != "linear":
         ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
-        margin = room[0] * math.log(10) / float(ends[1] - ends[0])
+        margin = margins[0] * math.log(10) / float(ends[1] - ends[0])
     low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0
-    return between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))
+    return range_between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))

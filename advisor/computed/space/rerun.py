@@ -19,17 +19,19 @@ MIN_RESULTS = 8
 
 @computed
 def further_results(study: Study) -> group_effect.FurtherResults:
-    """Return draws of the results of further random settings, as many as were tried, from a response fitted to the results."""
+    """From a response fitted to the results, draw the results of further random settings, as many as the study tried."""
     tried = settings.read(study)
-    return group_effect.draw_more(list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried))
+    return group_effect.draw_further_results(
+        list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
+    )
 
 
-def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:
+def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | None:
     """Return the interval, as costs, of the best result if the study ran again with other random settings and seeds.
 
-    Return None if it is unknown: few results, a grid, a sampler that used earlier results, many pruned trials, or a fitted response
-    that predicts only results better than the best one. In 60 simulated studies of 8 to 48 random settings, the best result of
-    another study lay within the 80 % interval with probability 0.75.
+    Return None if the interval is unknown: few results, a grid, a sampler that used earlier results, many pruned trials, or a
+    fitted response that predicts only results better than the best one. In 60 simulated studies of 8 to 48 random settings, the
+    best result of another study lay within the 80 % interval with probability 0.75.
     """
     tried = settings.read(study)
     try:
@@ -40,7 +42,12 @@ def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:
     is_computable = (
         len(finite_costs) >= MIN_RESULTS and len(tried) <= group_effect.MAX_PLACES and np.ptp(finite_costs) > 0
     )
-    if not is_computable or not (tried.numeric or tried.choices) or on_grid(tried) or sampler.learned(study):
+    if (
+        not is_computable
+        or not (tried.numeric or tried.choices)
+        or is_full_grid(tried)
+        or sampler.used_earlier_results(study)
+    ):
         return None
     low, high = np.quantile(further_results(study).best, [(1 - level) / 2, (1 + level) / 2])
     if high < finite_costs.min():
@@ -49,7 +56,7 @@ def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:
     return max(float(low), floor), max(float(high), floor)
 
 
-def on_grid(tried: settings.Settings) -> bool:
+def is_full_grid(tried: settings.Settings) -> bool:
     """Return True if the settings form a full grid of several hyperparameters."""
     levels = [len(np.unique(u)) for u in (*tried.numeric.values(), *tried.choices.values())]
     return len(levels) > 1 and math.prod(levels) == len(tried)

@@ -13,12 +13,14 @@ from advisor.stats import adaptive
 LEVEL = 0.05
 """Maximum p-value at which a sampler counts as having used earlier results."""
 WEAKENED = 0.8
-"""Factor on a finding's confidence if its test assumes that the sampler ignored results but the sampler used them."""
+"""Factor on a finding's confidence if the sampler used earlier results although the finding's test assumes that it did not."""
 
 
 @computed
 def p_value(study: Study) -> float | None:
-    """Return the probability that later trials lie as near to good earlier ones by chance (p-value); None for too few trials."""
+    """Return the p-value of the nearness of later trials to good earlier trials, if nearness is due to chance; None for too few
+    trials.
+    """
     # Trials of earlier rounds were drawn from other ranges and do not show how this round was sampled.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:
@@ -30,14 +32,14 @@ def p_value(study: Study) -> float | None:
     return adaptive.p_value(positions, costs)
 
 
-def learned(study: Study) -> bool:
+def used_earlier_results(study: Study) -> bool:
     """Return True if earlier results decided the positions of later trials, as in TPE and other Bayesian optimisation."""
     p = p_value(study)
     return p is not None and p <= LEVEL
 
 
-def weakened(finding: Finding) -> Finding:
-    """Return the finding as a doubtful note, because its test assumes that the sampler ignored results."""
-    reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier ones in any case"),))
+def weaken_finding(finding: Finding) -> Finding:
+    """Return the finding with lower confidence and as a note, because its test assumes that the sampler ignored results."""
+    reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier trials in any case"),))
     doubt = finding.doubt * WEAKENED
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

@@ -22,7 +22,7 @@ MAX_AXES = 40
 number.
 """
 MAX_COLUMNS = 1000
-"""Maximum number of coordinates of these hyperparameters: one for a number, one per level for a choice."""
+"""Maximum number of coordinates of the examined hyperparameters: a number has one, a choice has one per level."""
 
 MAX_PRUNED = 0.2
 """Maximum share of pruned trials at which the complete trials still represent the search space. Our choice."""
@@ -36,13 +36,13 @@ class Settings:
     costs: FloatArray
     """Lower median cost of each setting's successful trials, shape (n,); NaN if at least half of the setting's trials failed."""
     failed: BoolArray
-    """Mask of settings with at least half of their trials diverged, crashed or stuck at chance; shape (n,)."""
+    """Mask (n,) of the settings for which at least half of the trials diverged, crashed or got stuck at chance level."""
     numeric: dict[str, FloatArray]
     """Position of each setting in the range of each examined number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]
     """Index of each setting's choice divided by the last index, for each examined category, shape (n,); NaN if missing."""
     left_out: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions on the hyperparameters with the weakest effects, which are not examined if too many were varied."""
+    """Positions on the hyperparameters that are not examined: those with the weakest effects, if too many were varied."""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -79,19 +79,19 @@ def require_varied(study: Study) -> None:
 
 
 def require_two(study: Study) -> None:
-    """Raise MissingData if fewer than two settings ended, so that there is nothing to compare."""
+    """Raise MissingData if fewer than two settings ended, because there is then nothing to compare."""
     require_varied(study)
     if len(read(study)) < 2:
         raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
 
 
 def selected_early(study: Study) -> bool:
-    """Return True if many trials were pruned, because early results then selected the complete ones."""
+    """Return True if many trials were pruned, so that the complete trials were selected by early results."""
     return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED * int(study.ended.sum())
 
 
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if early results selected the complete trials."""
+    """Raise MissingData if the complete trials were selected by early results, because many trials were pruned."""
     if selected_early(study):
         pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(
@@ -106,21 +106,22 @@ def read(study: Study) -> Settings:
     """Return the settings of the ended trials, best first, in an order that does not depend on when they ran.
 
     Settings with equal costs are ordered by the mean of late evaluations, as in `Study.ranked`. If trials of several lengths were
-    tuned apart, the complete trials of other lengths than the judged one are left out.
+    tuned separately, complete trials count only if they have the judged length.
     """
-    apart = budgets.tuned_apart(study)
+    apart = budgets.separately_tuned_lengths(study)
     return of_all_lengths(study) if apart is None else _read(study, apart.others)
 
 
 @computed
 def of_all_lengths(study: Study) -> Settings:
-    """Return the settings of all ended trials, to learn where trials fail. The trials differ in length, so their costs are not
-    comparable."""
+    """Return the settings of all ended trials, to learn where trials fail. Trials of all lengths are included, so their costs are
+    not comparable.
+    """
     return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
 
 
 def _read(study: Study, left_out: BoolArray) -> Settings:
-    """Return the settings of the ended trials without those in the mask (trials,)."""
+    """Return the settings of the ended trials, without the trials in the mask (trials,)."""
     has_failed = failures.failures(study).any
     pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
@@ -152,16 +153,16 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
     )
 
 
-def lacking_memory(study: Study, tried: Settings) -> BoolArray:
-    """Return a mask (n,) of the settings that only ran out of memory: a limit of the machine, and no bad result."""
+def out_of_memory_settings(study: Study, tried: Settings) -> BoolArray:
+    """Return a mask (n,) of the settings whose trials all ran out of memory, which is a limit of the machine and no bad result."""
     lacking = failures.failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
 
 
 def within_memory(study: Study) -> Settings:
-    """Return the settings of `read` without those that only ran out of memory."""
+    """Return the settings of `read` without the settings whose trials all ran out of memory."""
     tried = read(study)
-    keep = ~lacking_memory(study, tried)
+    keep = ~out_of_memory_settings(study, tried)
     if keep.all():
         return tried
     return replace(
@@ -178,7 +179,7 @@ def within_memory(study: Study) -> Settings:
 def median_costs(study: Study) -> FloatArray:
     """Return the lower median cost of each setting of `read`, (n,); NaN if at least half of its trials failed.
 
-    Unlike `Settings.costs`, it includes trials that ended at chance level.
+    Unlike `Settings.costs`, these medians include trials that ended at chance level.
     """
     costs = np.where(study.comparable, study.costs, np.nan)
     return np.array([_lower_median(costs[[t.index for t in group]]) for group in read(study).trials], dtype=np.float64)
@@ -193,7 +194,7 @@ def _lower_median(costs: FloatArray) -> float:
 def weights(study: Study) -> FloatArray:
     """Return the weight of each trial (trials,) if every setting weighs 1, shared equally by its ended trials.
 
-    The sum of the weights of some trials is the number of settings that they show: repeats add nothing to it.
+    The sum of several trials' weights counts settings, so repeats add nothing.
     """
     keys = [_key(study, trial) for trial in study.trials]
     counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
@@ -201,7 +202,7 @@ def weights(study: Study) -> FloatArray:
 
 
 def _key(study: Study, trial: Trial) -> SettingKey:
-    """Return the key of a trial's setting among the searched hyperparameters."""
+    """Return a key of the trial's values of the searched hyperparameters."""
     return setting_key({name: trial.params.get(name, "") for name in study.searched})
 
 
@@ -224,7 +225,7 @@ def decisions(study: Study) -> tuple[Decision, ...]:
 def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
     """Return the hyperparameters to examine: all of them if they are few.
 
-    Otherwise, these are the learning rates, the declared scientific hyperparameters and those with the strongest effects.
+    If they are many, return the learning rates, the declared scientific hyperparameters and those with the strongest effects.
     positions: by hyperparameter, shape (n,); costs: (n,).
     """
     columns = {n: 1 if study.searched[n].numeric else _levels(u) for n, u in positions.items()}

@@ -1,4 +1,4 @@
-"""Gradient clipping of trials: the threshold, the share of clipped updates, and what to do if they are still unstable."""
+"""Gradient clipping of trials: the threshold, the share of clipped updates, and the remedy if clipped trials are still unstable."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import tails
-from advisor.stats.ratios import chance_of_share
+from advisor.stats.ratios import p_of_share
 
 EXTREME = 0.5
 """Maximum share of clipped updates at which a lower threshold is the remedy for instability; from the playbook."""
@@ -39,8 +39,8 @@ class Clipping:
     """Number of logged points from which the clipped share is computed; 0 if a trial is known not to clip."""
 
     def p(self, limit: float) -> float:
-        """Return the probability that a trial with a true clipped share of `limit` shows at least this share (p-value)."""
-        return chance_of_share(self.share, self.points, limit)
+        """Return the p-value of this share: the probability that a trial whose true share is `limit` shows at least this share."""
+        return p_of_share(self.share, self.points, limit)
 
 
 def threshold(trial: Trial) -> float:
@@ -48,11 +48,11 @@ def threshold(trial: Trial) -> float:
     norm = trial.fact("grad_clip_norm")
     if norm > 0:
         return norm
-    # A switch such as grad_clip: True is not a threshold of 1.
+    # A switch such as `grad_clip: True` does not mean a threshold of 1.
     values = [
         value
         for name, value in trial.params.items()
-        if parameter_kinds.clips_norm(name) and not isinstance(value, bool)
+        if parameter_kinds.is_clipping_threshold(name) and not isinstance(value, bool)
     ]
     numbers = (as_number(value) for value in values)
     return next((value for value in numbers if value > 0 and math.isfinite(value)), math.nan)
@@ -83,8 +83,8 @@ def read_threshold(study: Study, trial: Trial) -> Clipping | None:
 def unclipped_norms(study: Study) -> FloatArray:
     """Return gradient norms before clipping, after early training, of the best trials that logged them; possibly empty.
 
-    All advice on a clipping threshold uses these norms, so that a report has one 90th percentile of them. Norms logged after
-    clipping are omitted.
+    All advice on a clipping threshold uses these norms, so that every part of a report shows the same 90th percentile. Norms
+    that were logged after clipping are left out.
     """
     return instability.late_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
 
@@ -96,7 +96,8 @@ def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
 
 
 def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes against instability in spite of clipping: a lower threshold, or a lower learning rate.
+    """Return the action and the changes for trials that are unstable although they clip: a lower threshold, or a lower learning
+    rate.
 
     extreme: share of clipped updates above which a lower threshold would only lower the learning rate.
     """
@@ -116,5 +117,5 @@ def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[M
     numbers = {"threshold": present.threshold}
     if len(norms) >= tails.MIN_POINTS:
         numbers["p90"] = float(np.quantile(norms, 0.9))
-    why = f"Training is still unstable with clipping at {trimmed(present.threshold, 3)}"
+    why = f"Training is still unstable with clipping at {plain_number(present.threshold, 3)}"
     return action, (RunPlan(plan="clip", numbers=numbers, why=why),)

@@ -12,12 +12,12 @@ from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, Side, as_number, is_learning_rate
 from advisor.model.study import Curve, Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import tails
 from advisor.stats.curve import diverged_at
 
 EARLY = 0.1
-"""Length of early training as a share of the planned steps; the playbook's maximum warmup is as long."""
+"""Length of early training as a share of the planned steps; equal to the longest warmup that the playbook recommends."""
 WARMUP_FACTOR = 10.0
 """Learning rate that a warmup should make stable, as a multiple of the lowest unstable learning rate; from the playbook."""
 PROBE_STEPS = 500
@@ -33,7 +33,7 @@ LOG_NORM = (
 def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
     """Return the name of the searched learning rate and each trial's value (number of trials,); None if none is searched.
 
-    If there are several learning rates (one per optimizer), the result is the first that the best trial has.
+    If there are several learning rates (one per optimizer), return the first one that the best trial has.
     """
     rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not rate_names:
@@ -45,7 +45,7 @@ def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class JudgedTrials:
     """The trials that the stability rules judge: those whose learning rate is not far above the best trial's."""
 
     trials: tuple[Trial, ...]
@@ -58,7 +58,9 @@ class Reach:
     """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """Return text to follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the rate is unknown."""
+        """Return text that can follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the rate is
+        unknown.
+        """
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
@@ -79,7 +81,7 @@ class Reach:
 
 
 def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
-    """Return a sentence with the number of unstable trials that the message does not name; empty if there are none."""
+    """Return a sentence with the number of unstable trials that the message does not name; empty if it names all of them."""
     more_count = unstable - shown
     if not more_count:
         return Message(())
@@ -91,27 +93,28 @@ def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
     )
 
 
-def within_reach(study: Study, reach: float) -> Reach:
+def within_reach(study: Study, reach: float) -> JudgedTrials:
     """Return the ended trials whose learning rate is unknown or at most `reach` times that of the best feasible trial.
 
-    At higher rates, any training is unstable. If no learning rate is searched or no trial is feasible, return all ended trials.
+    Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or
+    no trial is feasible, return all ended trials.
     """
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = learning_rates(study), study.ranked()
     if searched_rates is None:
         rank = {t.index: i for i, t in enumerate(best_first)}
         ended_trials.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
-        return Reach(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
+        return JudgedTrials(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
     name, rates = searched_rates
     best = next((float(rates[t.index]) for t in best_first if math.isfinite(rates[t.index])), math.nan)
     trials_in_reach = [t for t in ended_trials if not rates[t.index] > reach * best]
     trials_in_reach.sort(
         key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf
     )
-    return Reach(tuple(trials_in_reach), name, rates, best)
+    return JudgedTrials(tuple(trials_in_reach), name, rates, best)
 
 
-# --- which curve, and when --------------------------------------------------------------------------------------------------------
+# --- curves that show instability, and its time -----------------------------------------------------------------------------------
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
@@ -127,7 +130,9 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def early_end(study: Study, trial: Trial) -> float:
-    """Return the last step of the trial's early training; NaN if it logged nothing. A probe consists of early training only."""
+    """Return the last step of the trial's early training; NaN if it logged nothing. A probe (a short diagnostic run) consists of
+    early training only.
+    """
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan
@@ -161,7 +166,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         return step
     if trial.status == "diverged" and curves and not any_non_finite:
-        # The trial is tagged as diverged, but it stopped before it logged a non-finite value.
+        # A tag says that the trial diverged, but the trial stopped before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
@@ -187,15 +192,16 @@ def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None
 # --- what to change ---------------------------------------------------------------------------------------------------------------
 
 
-def late_norm(study: Study, trial: Trial) -> Curve:
+def late_norm_curve(study: Study, trial: Trial) -> Curve:
     """Return the largest gradient norm of each logged window after early training: finite, positive, possibly empty."""
-    return _late(study, trial, study.peaks(trial, "grad_norm").finite)
+    return _after_early_training(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
 def without_small_batches(trial: Trial, curve: Curve) -> Curve:
     """Return the curve without points on an epoch's last batch if that batch has less than half the usual examples.
 
-    Gradients of a small batch are larger. If most points include such a batch, as in long windows, return the curve unchanged.
+    Gradients of a small batch are larger. If most points include the last batch of an epoch, as in long windows, return the curve
+    unchanged.
     """
     epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
     if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:
@@ -208,18 +214,20 @@ def without_small_batches(trial: Trial, curve: Curve) -> Curve:
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return gradient norms after early training, finite and positive, of the best of these trials; possibly empty.
 
-    Trials are added, best first, until their norms suffice for a percentile. More trials are not pooled, because norms depend on
+    Trials are added, best first, until the norms suffice for a percentile; no further trials are pooled, because norms depend on
     the settings.
     """
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
     for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
         if len(norms) < tails.MIN_POINTS:
-            norms = np.concatenate([norms, _late(study, trial, study.curve(trial, "grad_norm").finite).values])
+            norms = np.concatenate(
+                [norms, _after_early_training(study, trial, study.curve(trial, "grad_norm").finite).values]
+            )
     return norms
 
 
-def _late(study: Study, trial: Trial, curve: Curve) -> Curve:
+def _after_early_training(study: Study, trial: Trial, curve: Curve) -> Curve:
     keep = (curve.steps >= EARLY * _length(study, trial)) & (curve.values > 0)
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
@@ -235,8 +243,8 @@ def _length(study: Study, trial: Trial) -> float:
     )
 
 
-def norm_missing(study: Study, trials: Sequence[Trial]) -> str:
-    """Return the reason why there are too few gradient norms after early training, as a clause without a full stop."""
+def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
+    """Return a clause that says why there are too few gradient norms after early training."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
     lasts = [(float(c.steps[-1]), _length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
@@ -259,12 +267,12 @@ def clip_action(norms: FloatArray) -> Message:
 def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
     """Propose a clipping threshold around the 90th percentile of the unclipped norms; without norms, advise to log them.
 
-    raised_from: the present threshold if it clips most updates, so that it determines the length of the updates.
+    raised_from: the present threshold, if it clips most updates and therefore determines the length of the updates.
     """
     if len(norms) < tails.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
-    why = f"A norm of {trimmed(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
+    why = f"A norm of {plain_number(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
     numbers = {"p90": percentile_90, "median": middle, "norms": float(len(norms))}
     if raised_from < middle:
         numbers["raised_from"] = raised_from
@@ -272,9 +280,9 @@ def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Chan
 
 
 def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Change, ...]:
-    """Propose the shortest warmup with which `times` times the lowest unstable learning rate is stable.
+    """Propose the shortest warmup with which a learning rate of `times` times `unstable` is stable.
 
-    unstable: that lowest rate; NaN if unknown.
+    unstable: lowest unstable learning rate; NaN if unknown.
     """
     known_fields = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
     why = "Training is unstable early, and a warmup is the best remedy for that"
@@ -282,7 +290,7 @@ def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Chang
 
 
 def rate_name(study: Study) -> str | None:
-    """Return the name of the study's learning rate; None without one. Rates that it or its baseline searches come first."""
+    """Return the name of the study's learning rate; None without one. Rates that the study or its baseline searches come first."""
     rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched_names = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
     return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)

@@ -20,9 +20,9 @@ from advisor.stats import jumps, tails
 MIN_EARLY = 3
 """Minimum number of points early in training to detect a rise."""
 _MIN_BEFORE = 5
-"""Minimum number of points before a divergence to conclude that the loss had fallen before it."""
+"""Minimum number of points before a divergence that can show that the loss had fallen."""
 _MIN_DURATION = 10
-"""Minimum number of steps that an early rise must last; the default of the rules."""
+"""Minimum number of steps that an early rise must last; the rules use this value by default."""
 _MEDIAN_POINTS = 9
 """Number of points in the running median whose return to the level before a jump marks the end of the jump."""
 _MAX_EXPLAINED = 16
@@ -34,7 +34,7 @@ _MIN_OF_BEST = 0.02
 _KINDS_WITH_RISING_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
 """Kinds of workload whose training losses may rise in healthy training; only the objective of such a study is judged."""
 _MATERIAL = 0.1
-"""Minimum rise or jump of a loss, as a share of the trial's own gain; the default of the rules."""
+"""Minimum rise or jump of a loss, as a share of the trial's gain; the rules use this value by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Blowup:
     metric: str
     """Name of the metric, as logged."""
     points: int
-    """Number of points that were judged; 0 if there are too few points to call the trial stable."""
+    """Number of points that were judged; 0 if they are too few to call the trial stable."""
     p: float = 1.0
-    """p-value of the instability among this trial's own points; 0 for a divergence."""
+    """p-value of the instability, from the points of this trial; 0 for a divergence."""
     share: float = 0.0
     """Size of the rise as a share of the loss's gain or fall; inf for a divergence, 0 if negligible relative to the best gain."""
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
-    """Clause that describes the instability and follows the name of the trial."""
+    """Clause that describes the instability; it is written after the name of the trial."""
     before: float = math.nan
     """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
     after: float = math.nan
@@ -63,7 +63,7 @@ class Blowup:
     """The curve that shows the instability, `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
-        """Return a sentence about the instability without its full stop. at: text of the learning rate, from `Reach.at`."""
+        """Return a sentence about the instability, without a full stop. at: text about the learning rate, from `Reach.at`."""
         name = Name(self.trial.name)
         return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
 
@@ -79,7 +79,7 @@ class Blowup:
 
 
 @computed
-def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
+def blowup_at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
 
     lasting: minimum number of steps that a rise lasts; if points are further apart, one point suffices.
@@ -89,7 +89,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         return None
     end = instability.early_end(study, trial)
     judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    # Prefer a loss that was logged at the probe's steps to one with few values there, such as an evaluated loss.
+    # Prefer a loss that was logged at every step of the probe to a loss with few values, such as an evaluated loss.
     probe_end = min(end, instability.PROBE_STEPS)
     probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
     metric, curve = (probing or judged_curves or curves)[0]
@@ -144,7 +144,7 @@ def _points_until(curve: Curve, end: float) -> int:
 
 
 @computed
-def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
+def blowup_in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     """Return the largest jump or the divergence of the trial's loss after early training; None if its curves are too short."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
@@ -163,12 +163,12 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    event = _jump_event(jump, sign, peak, _place(study, jump, curve))
+    event = _jump_event(jump, sign, peak, _step_text(study, jump, curve))
     share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
 
 
-def _place(study: Study, jump: jumps.Jump, curve: Curve) -> str:
+def _step_text(study: Study, jump: jumps.Jump, curve: Curve) -> str:
     """Return the step of the jump as text: " at step 17", or ", from step 17 on" if the loss rises over several points."""
     step = study.at(int(curve.steps[jump.index]))
     climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
@@ -176,11 +176,11 @@ def _place(study: Study, jump: jumps.Jump, curve: Curve) -> str:
 
 
 def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
-    """Return a sentence about the jump; `peak` is the worst point of the jump in the metric's own unit."""
+    """Return a sentence about the jump; `peak` is the worst point of the jump in the metric's unit."""
     before, after = sign * jump.before, sign * jump.after
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
-    # The level after a jump is a median of several points, so the plot usually shows a higher first point.
+    # The level after a jump is a median of several points, so the first point in the plot is usually higher.
     if sign * (peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
     fall = "its fall on a log scale" if jump.log else "what it had gained"
@@ -207,8 +207,8 @@ def _largest_unexplained_jump(
 ) -> jumps.Jump | None:
     """Return the most significant jump of the trial's loss that nothing else explains.
 
-    If evaluations do not get worse, only the definition of the loss changed. If most trials rise at the same step, the schedule or
-    the data changed there. Such a jump is left out, and the next one is examined.
+    If evaluations do not get worse, only the definition of the loss changed. If most trials rise at the same step, the schedule
+    or the data changed at that step. An explained jump is left out, and the next one is examined.
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.of(study, trial, metric)
@@ -225,8 +225,8 @@ def _largest_unexplained_jump(
             min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
         )
         step = int(curve.steps[jump.index])
-        unharmed = validation_check.unharmed(evaluations, step, int(curve.steps[end - 1]))
-        if not unharmed and not _is_shared(study, trial, metric, step, jump.points):
+        unharmed = validation_check.are_evaluations_unharmed(evaluations, step, int(curve.steps[end - 1]))
+        if not unharmed and not _rises_in_most_trials(study, trial, metric, step, jump.points):
             return jump
         explained_jumps.append(jump)
     return None
@@ -235,7 +235,7 @@ def _largest_unexplained_jump(
 def _jump_or_collapse(
     values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump or, without one, a lasting collapse.
+    """Return the most significant jump or, if there is none, a lasting collapse.
 
     lasting: examine only collapses, because rewards often dip.
     """
@@ -246,9 +246,8 @@ def _jump_or_collapse(
     return collapse if collapse is not None and collapse.p <= _MAX_P else jump
 
 
-def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials rise at the same step, or at the same share of their length, and more of them than by
-    chance."""
+def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
+    """Return True if most other trials rise at the same step, or at the same share of their length, and not by chance."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -277,7 +276,7 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
 def _is_material(study: Study, metric: str, rise: float) -> bool:
     """Return True if the rise is material relative to the best trial's gain.
 
-    The trial's own gain is no scale here: if it learned nothing, any rise is a large share of its gain.
+    The gain of the same trial is no suitable scale: if the trial learned nothing, any rise is a large share of that gain.
     """
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
@@ -288,12 +287,12 @@ def _is_material(study: Study, metric: str, rise: float) -> bool:
 
 def unstable(study: Study, trial: Trial) -> bool:
     """Return True if the trial's loss blew up early in training or jumped later."""
-    return unstable_early(study, trial) or _is_clear(in_mid_training(study, trial))
+    return unstable_early(study, trial) or _is_clear(blowup_in_mid_training(study, trial))
 
 
 def unstable_early(study: Study, trial: Trial) -> bool:
     """Return True if the trial's loss blew up early in training, as at a learning rate that is too high."""
-    return _is_clear(at_start(study, trial, _MIN_DURATION))
+    return _is_clear(blowup_at_start(study, trial, _MIN_DURATION))
 
 
 def _is_clear(blowup: Blowup | None) -> bool:
@@ -301,7 +300,9 @@ def _is_clear(blowup: Blowup | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None if it did not diverge then, or if the loss had not fallen before."""
+    """Return the trial's divergence after early training; None if it did not diverge after it, or if the loss had not fallen
+    before.
+    """
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
@@ -310,7 +311,7 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
         if not _should_fall(study, metric) or len(earlier) < _MIN_BEFORE:
             continue
         sign, subject = _sign(study, metric), _subject(study, metric)
-        if _fell_back(study, trial, curve.finite):
+        if _lost_its_gain(study, trial, curve.finite):
             best, last = sign * float(earlier.min()), sign * float(curve.finite.values[-1])
             step = int(curve.finite.steps[int(earlier.argmin()) + 1])
             event = _divergence(study, trial, curve.finite, at, sign)
@@ -325,7 +326,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
     return all(np.isfinite(c.values).all() for _, c in instability.loss_curves(study, trial))
 
 
-def _fell_back(study: Study, trial: Trial, curve: Curve) -> bool:
+def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
     """Return True if the trial diverged although all values are finite: at its end, most of its earlier gain is lost."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
@@ -336,7 +337,7 @@ def _divergence(study: Study, trial: Trial, curve: Curve, at: int, sign: float) 
     if not _all_finite(study, trial):
         return say("is not finite from {place} on", place=study.at(at))
     last = Number(sign * float(curve.values[-1]), 4)
-    if not _fell_back(study, trial, curve):
+    if not _lost_its_gain(study, trial, curve):
         return say("ends with the status diverged at {place}, where it is {last}", place=study.at(at), last=last)
     best = int(curve.values.argmin())
     return say(
@@ -353,18 +354,18 @@ def _subject(study: Study, metric: str) -> str:
     return "objective" if objective else "loss"
 
 
-def may_rise(study: Study) -> bool:
+def losses_may_rise(study: Study) -> bool:
     """Return True if the training losses of this kind of workload may rise in healthy training."""
     return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Return True if the metric, as a cost, falls in healthy training: the objective or, for most kinds of workload, any loss."""
-    return metric == study.spec.objective.metric or not may_rise(study)
+    """Return True if healthy training improves the metric: the objective or, for most kinds of workload, any loss."""
+    return metric == study.spec.objective.metric or not losses_may_rise(study)
 
 
 def _sign(study: Study, metric: str) -> float:
-    """Return the sign that converts a cost to the metric's own value: -1 for a maximised objective, else 1."""
+    """Return the factor that converts a cost to a value of the metric: -1 for a maximised objective, else 1."""
     return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
 
 
@@ -387,7 +388,7 @@ def study_instability(
 
     lasting, material: thresholds of the rules, under the same names.
     """
-    pairs = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
+    pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
     blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]
     judged_count = sum(map(bool, blowups))
     tests = 2 * max(judged_count, 1)

@@ -1,7 +1,7 @@
 """Uses evaluations to decide if a rising training loss means a worse model, or if only the definition of the loss changed.
 
 Augmentation that starts, a curriculum that turns to harder examples, or a larger loss weight raise the training loss without
-harming the model. Such changes do not affect evaluations.
+harming the model. Evaluations are not affected by such changes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LEVEL_EVALUATIONS = 3
 _MIN_AFTER = 2
 """Minimum number of evaluations after the rise."""
 _MAX_EQUAL = 2.0
-"""Maximum difference between two levels that count as equal, in standard deviations of one evaluation."""
+"""Maximum difference between two equal levels, in standard deviations of one evaluation."""
 _MIN_IMPROVEMENT = 0.05
-"""Minimum improvement that counts, as a share of the curve's previous gain."""
+"""Minimum improvement that counts, as a share of the curve's gain before the rise."""
 _MAX_SCATTER = 0.1
-"""Maximum difference due to noise, as a share of the curve's previous gain; noisier curves are ignored."""
+"""Maximum difference due to noise, as a share of the curve's gain before the rise; noisier curves are ignored."""
 
 
 def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
@@ -37,19 +37,21 @@ def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
     return [c for name, c in curves_by_name.items() if name not in training and len(c)]
 
 
-def unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations between `start` and `end` are as good as the best before, on every sufficiently precise curve."""
-    moves = [m for c in evaluations if (m := _move(c, start, end)) is not None]
+def are_evaluations_unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
+    """Return True if, on every sufficiently precise curve, evaluations between `start` and `end` are as good as the best before
+    `start`.
+    """
+    moves = [m for c in evaluations if (m := _change_of_level(c, start, end)) is not None]
     return bool(moves) and all(m.height <= _MAX_EQUAL * m.noise for m in moves)
 
 
-def improving(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations at `end` are clearly better than the best up to `start`, on every sufficiently precise curve."""
-    moves = [m for c in evaluations if (m := _move(c, start, end, last=True)) is not None]
+def do_evaluations_improve(evaluations: list[Curve], start: int, end: int) -> bool:
+    """Return True if, on every sufficiently precise curve, evaluations at `end` are clearly better than the best up to `start`."""
+    moves = [m for c in evaluations if (m := _change_of_level(c, start, end, last=True)) is not None]
     return bool(moves) and all(-m.height > max(_MAX_EQUAL * m.noise, _MIN_IMPROVEMENT * m.gain) for m in moves)
 
 
-class _Move(NamedTuple):
+class _LevelChange(NamedTuple):
     """The change from the best level of a curve before a step to a level after that step."""
 
     height: float
@@ -59,7 +61,7 @@ class _Move(NamedTuple):
     """Gain from the start of training to the best level."""
 
 
-def _move(curve: Curve, start: int, end: int, *, last: bool = False) -> _Move | None:
+def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) -> _LevelChange | None:
     """Return the change to the first (or last) level between `start` and `end`; None with too few or too noisy evaluations."""
     values_before = curve.values[curve.steps <= start]
     values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
@@ -70,10 +72,10 @@ def _move(curve: Curve, start: int, end: int, *, last: bool = False) -> _Move | 
     gain = max(float(values_before[0]), float(np.median(values_before[:_LEVEL_EVALUATIONS]))) - best
     if not gain > 0 or _MAX_EQUAL * noise > _MAX_SCATTER * gain:
         return None
-    # The model may recover by the second evaluation, so both the first evaluation and the first few must show no harm.
+    # The model may recover by the second evaluation, so neither the first evaluation nor the first few may show harm.
     level = (
         np.median(values_after[-_LEVEL_EVALUATIONS:])
         if last
         else max(values_after[0], np.median(values_after[:_LEVEL_EVALUATIONS]))
     )
-    return _Move(float(level) - best, noise, gain)
+    return _LevelChange(float(level) - best, noise, gain)

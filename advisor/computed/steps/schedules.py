@@ -18,17 +18,17 @@ MIN_RATES = 5
 _MIN_LOGGED = 0.5
 """Minimum share of the training over which the learning rate must be logged."""
 _MAX_VARIATION = 0.01
-"""Maximum variation of a constant learning rate, as a share of its peak. It is not 0, because logs round the rate."""
+"""Maximum variation of a constant learning rate, as a share of its peak. The limit is not 0, because logs round the rate."""
 _MIN_STAIR = 0.1
-"""Minimum relative fall between two logged learning rates that counts as a step of a staircase schedule."""
+"""Minimum relative fall between two logged learning rates for a step of a staircase schedule."""
 _MIN_PEAK = 1e-300
-"""Minimum peak learning rate that other rates can be divided by."""
+"""Minimum peak learning rate; smaller peaks are no usable divisor."""
 _SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
 _OFF_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 STEADY = 0.1
-"""Maximum fall of the learning rate, as a share of its peak, over a training whose rate counts as constant."""
+"""Maximum fall of a constant learning rate over the training, as a share of its peak."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
 _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
@@ -36,7 +36,7 @@ _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
 _LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
 """Words in names of lengths."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words in names of other quantities that decay."""
+"""Words in names of quantities other than the learning rate that decay."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -46,15 +46,15 @@ class Schedule:
 
     trial: Trial
     noted: str | None
-    """Kind of schedule according to facts, hyperparameters or the study file, as in `advisor.contract.TAG_SCHEDULE`, without a
-    warmup; None if it is not stated.
+    """Kind of schedule without its warmup, as in `advisor.contract.TAG_SCHEDULE`, from facts, hyperparameters or the study file;
+    None if these do not state it.
     """
     rates: Curve
     """Logged learning rates: finite, possibly empty."""
 
     @property
     def constant(self) -> bool | None:
-        """True if the learning rate stayed at its peak once it had reached it; None if unknown."""
+        """True if the learning rate stayed at its peak after reaching it; None if unknown."""
         if self.noted == "plateau":
             return False
         if len(self.rates) < MIN_RATES:
@@ -71,9 +71,9 @@ class Schedule:
         return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK)
 
     def steady_until(self, last: int) -> float:
-        """Return the last step, at most `last`, up to which the rate stays at its peak after the warmup.
+        """Return the last step, at most `last`, until which the rate stays at its peak after the warmup.
 
-        Return NaN if nothing is known about the schedule, and 0 if it changes the rate but the rates were not logged.
+        Return NaN if nothing is known about the schedule, and 0 if the schedule changes the rate but no rates were logged.
         """
         if len(self.rates) >= MIN_RATES and self.rates.values.max() > _MIN_PEAK:
             steps, share = self.rates.steps, self.shares
@@ -91,7 +91,7 @@ class Schedule:
     def low_phase(self, limit: float) -> tuple[int, int] | None:
         """Return (last step at the peak, first step of the final phase in which the rate is below `limit` times the peak).
 
-        Return None if there is no such phase.
+        Return None if the rate does not end that low.
         """
         if len(self.rates) < MIN_RATES or not self.rates.values.max() > _MIN_PEAK:
             return None
@@ -102,7 +102,7 @@ class Schedule:
         return int(self.rates.steps[last_peak]), int(self.rates.steps[above_limit[-1] + 1])
 
     def falls(self) -> FloatArray:
-        """Return the steps (n,) at which a staircase schedule falls; empty if the rate changes in another way after its warmup."""
+        """Return the steps (n,) at which the rate of a staircase schedule falls; empty for other schedules."""
         if len(self.rates) < MIN_RATES:
             return np.empty(0)
         first = int(np.argmax(self.shares >= 1 - _MAX_VARIATION))
@@ -123,9 +123,9 @@ def read(study: Study, trial: Trial) -> Schedule:
 
 
 def _ends_early(rates: Curve, cost: Curve) -> bool:
-    """Return whether learning rates were logged for only the first part of the training, so that they show no schedule.
+    """Return True if learning rates were logged for only the first part of the training, so that they do not show the schedule.
 
-    The steps of rates and costs may have different units, so times decide if they are known.
+    Steps of rates and of costs may have different units, so times decide if times are known.
     """
     if not len(rates) or not len(cost):
         return False
@@ -133,8 +133,8 @@ def _ends_early(rates: Curve, cost: Curve) -> bool:
     return bool(ends[0] < _MIN_LOGGED * ends[1])
 
 
-def missing(study: Study, trials: Sequence[Trial]) -> str:
-    """Return the reason why the logged learning rates of these trials show no schedule, as a clause; empty if they show one."""
+def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
+    """Return a clause that says why the logged learning rates of these trials show no schedule; empty if they show one."""
     if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
         return ""
     logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
@@ -163,19 +163,19 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
             schedule_words = words & {"scheduler", "schedule"}
             kind = (
                 str(value)
-                if schedule_words or (words & {"decay", "annealing"} and kind_of(str(value)) in _KINDS)
+                if schedule_words or (words & {"decay", "annealing"} and parse_kind(str(value)) in _KINDS)
                 else kind
             )
         elif not kind and as_number(value) > 0:
             kind = _kind_of_number(set(words_of(name)))
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
-    return kind_of(kind) if kind else None
+    return parse_kind(kind) if kind else None
 
 
 def _kind_of_number(words: set[str]) -> str:
     """Return the kind of schedule whose length is named with these words, such as `cosine_decay_steps`; "" for other names.
 
-    Coefficients of a decay tell little: `exponential_decay` is 1e-6 in some studies.
+    The value of a decay's coefficient says little: `exponential_decay` is 1e-6 in some studies.
     """
     if _FINAL_PHASE_WORDS & words:
         return "other"
@@ -190,7 +190,7 @@ def possible_decays(trial: Trial) -> list[str]:
     return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
 
 
-def kind_of(text: str) -> str:
+def parse_kind(text: str) -> str:
     """Return the kind of a schedule from its name in a script or study file, such as "constant" from constant_with_warmup."""
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:

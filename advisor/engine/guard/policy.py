@@ -105,7 +105,7 @@ class Policy:
             best, own = float(trial.best[k]), float(trial.extrapolated_gain[k])
             if not best - incumbent > own:
                 return None
-            costs = reach.costs_by(float(trial.steps[k]), completed)
+            costs = reach.lowest_costs_by(float(trial.steps[k]), completed)
             later = reach.later_gain(best, costs, finals)
             if not best - incumbent > margin * later or best <= np.median(costs):
                 return None

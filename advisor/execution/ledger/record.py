@@ -11,7 +11,7 @@ from advisor.execution.job import Key
 from advisor.execution.ledger.claims import State
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
-from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line, quiet_mlflow
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line_error, quiet_mlflow
 
 _SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """MLflow settings for a single attempt at a call, with a timeout (seconds) that suits a busy server. The launcher repeats failed
@@ -85,7 +85,7 @@ def attempt_once(call: Callable[[], Result]) -> Result:
             raise
         except Exception as error:
             permanent = getattr(error, "error_code", None) in _PERMANENT_ERROR_CODES
-            raise (RefusedError if permanent else LaterError)(one_line(error)) from None
+            raise (RefusedError if permanent else LaterError)(one_line_error(error)) from None
 
 
 def retry_while_unreachable(

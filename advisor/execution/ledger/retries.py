@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.tracking.study.metric_names import is_companion
+from advisor.tracking.study.metric_names import is_window_or_system_metric
 
 FAILED_STATUSES = ("infeasible", "no_data")
 """Statuses of trials without a result because of an error in the training or its command. A diverged trial has a result."""
@@ -37,7 +37,7 @@ class Retry:
 
 def training_metrics(metrics: Iterable[str]) -> list[str]:
     """Return the names of the training's metrics, sorted, without device metrics and without the extremes of windows."""
-    return sorted(m for m in metrics if not (is_companion(m) or m.startswith("device/")))
+    return sorted(m for m in metrics if not (is_window_or_system_metric(m) or m.startswith("device/")))
 
 
 def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:

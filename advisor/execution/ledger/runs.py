@@ -16,7 +16,7 @@ from advisor.execution.ledger.claims import Claimant
 from advisor.execution.ledger.record import Entry, Outcome, quote_study_name
 from advisor.execution.ledger.retries import Retry, missing_objective_reason
 from advisor.model.spec import StudySpec
-from advisor.tracking.lineage import Place, find_study, places
+from advisor.tracking.lineage import StudyInExperiment, find_study, places
 
 _MAX_SINGLE_QUERIES = 8
 """Maximum number of trials to query one by one. If more are wanted, all runs of the study are read."""
@@ -172,9 +172,9 @@ class StudyRuns:
             for i, run in enumerate(runs)
         ]
 
-    def _preceding_studies(self) -> list[Place]:
+    def _preceding_studies(self) -> list[StudyInExperiment]:
         """Return the preceding studies, first round first, except probes and studies with another declared schedule."""
-        known, line = places(self._uri), list[Place]()
+        known, line = places(self._uri), list[StudyInExperiment]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
             place = find_study(known, parent)
@@ -185,7 +185,7 @@ class StudyRuns:
         schedule = dict(self._spec.schedule or {})
         return [place for place in line if place.spec is None or _has_schedule(place.spec, schedule)]
 
-    def _runs_in(self, place: Place) -> list[Any]:
+    def _runs_in(self, place: StudyInExperiment) -> list[Any]:
         """Return the study's runs, oldest first. If no run of the experiment names a study, return all its runs."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:

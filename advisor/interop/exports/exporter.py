@@ -1,4 +1,4 @@
-"""The interface of an exporter, and shared helpers that reject spaces a tool cannot express and that write comments."""
+"""The interface of an exporter, and shared helpers: they reject spaces that a tool cannot express, and they write comments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRAINING_KEYS = (
     "schedule",
     "probe",
 )
-"""Keys of a study file that describe the training. Other tools' search formats cannot express them."""
+"""Keys of a study file that describe the training. The search formats of other tools cannot express these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Export:
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of a search. Optuna runs them first, then searches the space."""
+    """Trials to run instead of a search. Optuna runs these trials first, then searches the space."""
     past: Sequence[PastTrial] = ()
     """Trials of the study that have ended. Only Optuna accepts them."""
 
@@ -66,18 +66,18 @@ def require_plain_space(spec: StudySpec, tool: str) -> None:
         raise _inexpressible_error(tool, "leave out forbidden regions")
 
 
-def _inexpressible_error(tool: str, what: str) -> AdvisorError:
-    return AdvisorError(f"{tool} cannot {what}; --points exports the study's own trials instead of its space")
+def _inexpressible_error(tool: str, inexpressible: str) -> AdvisorError:
+    return AdvisorError(f"{tool} cannot {inexpressible}; --points exports the study's own trials instead of its space")
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
     """Yield comment lines with the study's goal, its notes, and the settings that the training script must apply itself."""
-    yield f"# {one_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
+    yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
         if key in data:
-            yield f"# To be set in the training: {key}: {one_line(_short_yaml(data[key]))}"
-    yield from (f"# Note: {one_line(note)}" for note in spec.notes)
+            yield f"# To be set in the training: {key}: {comment_line(_short_yaml(data[key]))}"
+    yield from (f"# Note: {comment_line(note)}" for note in spec.notes)
 
 
 def _short_yaml(value: object) -> str:
@@ -89,17 +89,17 @@ def _short_yaml(value: object) -> str:
 
 def why_comment(parameter: Parameter) -> str:
     """Return an end-of-line comment with the reason for the parameter's range, or "" if no reason is stated."""
-    return f"  # {one_line(parameter.why)}" if parameter.why else ""
+    return f"  # {comment_line(parameter.why)}" if parameter.why else ""
 
 
 def why_comments(spec: StudySpec) -> Iterator[str]:
     """Yield one comment line for each parameter that states a reason for its range."""
     for name, parameter in spec.parameters.items():
         if parameter.why:
-            yield f"# {one_line(name)}: {one_line(parameter.why)}"
+            yield f"# {comment_line(name)}: {comment_line(parameter.why)}"
 
 
-def one_line(text: str) -> str:
+def comment_line(text: str) -> str:
     """Return the text on one line and without control characters, so that it can be used in a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.interop.exports.exporter import (
     Export,
-    one_line,
+    comment_line,
     parameter_bounds,
     single_value,
     study_comments,
@@ -65,7 +65,7 @@ if __name__ == "__main__":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GuardPruner":  # an export must not need Optuna itself
+    if name == "GuardPruner":  # Optuna may be missing when a study is exported
         from advisor.interop.exports.optuna_pruner import GuardPruner
 
         return GuardPruner
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
 
 
 def render(export: Export) -> str:
-    """Return the script. A new Optuna study gets the past trials as results and the given points as its first trials."""
+    """Return the script. A new Optuna study gets the past trials as results and the points as trials to run first."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
@@ -101,8 +101,8 @@ def _script_lines(export: Export) -> Iterator[str]:
         name=spec.study,
         direction=spec.objective.direction,
         sampler=_SAMPLERS[spec.sampler.kind].format(seed=seed),
-        train=one_line(f"train with params and return {spec.objective.metric}"),
-        metric=one_line(spec.objective.metric),
+        train=comment_line(f"train with params and return {spec.objective.metric}"),
+        metric=comment_line(spec.objective.metric),
         trials=spec.trials or len(points) or None,
     ).rstrip("\n")
 
@@ -158,24 +158,24 @@ def _value_expression(name: str, parameter: Parameter) -> str:
 
 
 def _complement_name(name: str) -> str:
-    """Return Optuna's name for one minus the hyperparameter: on a reverse-log scale, Optuna draws this value."""
+    """Return the name of 1 - hyperparameter in the Optuna study: on a reverse-log scale, Optuna draws this difference."""
     return f"1 - {name}"
 
 
 def _formula_as_python(text: str) -> str:
-    """Return the formula as Python code. It looks up hyperparameters in the dictionary `params`."""
+    """Return the formula as Python code. The code looks up hyperparameters in the dictionary `params`."""
 
-    class _Lookup(ast.NodeTransformer):
+    class _ParamsLookup(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
 
-    return ast.unparse(ast.fix_missing_locations(_Lookup().visit(copy.deepcopy(formula.parse(text).tree))))
+    return ast.unparse(ast.fix_missing_locations(_ParamsLookup().visit(copy.deepcopy(formula.parse(text).tree))))
 
 
 def _rejection_lines(region: Region) -> Iterator[str]:
     holds = " and ".join(_membership_test(f"params.get({name!r})", limits) for name, limits in region.where.items())
     yield f"    if {holds}:"
-    yield f"        raise optuna.TrialPruned({one_line('forbidden: ' + (region.why or 'the study excludes this region'))!r})"
+    yield f"        raise optuna.TrialPruned({comment_line('forbidden: ' + (region.why or 'the study excludes this region'))!r})"
 
 
 def _membership_test(value: str, limits: Bounds) -> str:

@@ -28,12 +28,12 @@ class GuardPruner(optuna.pruners.BasePruner):
 
     A trial is pruned if its lowest value so far is behind the best of all trials by more than a margin times what any completed
     trial gained after this step, by more than what it would gain itself at its own recent pace, and behind the median at this
-    step; all at three reports in a row. The margin is `Policy.margin`. So a slow starter goes on, other than with a median or a
-    halving pruner. The bounds need four completed trials with at least ten reports each. A trial whose last two reports are NaN
-    or infinite is pruned in any case.
+    step; all at three reports in a row. The margin is `Policy.margin`. A slow starter therefore continues, which a median or a
+    halving pruner would stop. The bounds need four completed trials with at least ten reports each. A trial whose last two
+    reports are NaN or infinite is pruned in any case.
 
-    All trials must have the same length. A completed trial that ended early is ignored, and if any trial reports at a step
-    beyond `max_steps`, no trial is ruled out by the bounds.
+    All trials must have the same length. A completed trial that ended early is ignored. If any trial reports a step beyond
+    `max_steps`, the bounds rule out no trial.
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
@@ -46,14 +46,14 @@ class GuardPruner(optuna.pruners.BasePruner):
         self._max_steps, self._policy = max_steps, policy or Policy()
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Return whether to prune the trial. Optuna calls this in `trial.should_prune()`."""
+        """Return True if the trial should be pruned. Optuna calls this in `trial.should_prune()`."""
         own = self._progress(study, trial)
         if not len(own.steps):
             return False
         at = len(own.steps) - 1
         others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
         progress = [(t, self._progress(study, t)) for t in others]
-        completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_whole(p)]
+        completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_full_length(p)]
         if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
             completed = []
         return guard_stopper(self._policy)(own, at, completed)
@@ -64,6 +64,6 @@ class GuardPruner(optuna.pruners.BasePruner):
         steps, values = np.array([s for s, _ in reports]), np.array([sign * v for _, v in reports], float)
         return Progress(steps, values, float(self._max_steps))
 
-    def _is_whole(self, trial: Progress) -> bool:
-        """Return whether a further report, at the distance of the last two, would exceed the training's length."""
+    def _is_full_length(self, trial: Progress) -> bool:
+        """Return True if a further report, at the distance of the last two reports, would exceed the training's length."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

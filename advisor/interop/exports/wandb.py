@@ -7,7 +7,7 @@ from typing import Any
 
 from advisor.interop.exports.exporter import (
     Export,
-    one_line,
+    comment_line,
     parameter_bounds,
     require_plain_space,
     single_value,
@@ -19,7 +19,9 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the sweep. If the export has points, the sweep is a grid over the key `trial`, and each value is one trial as JSON."""
+    """Return the sweep. If the export has points, the sweep is a grid over the key `trial`, whose values are one trial each, as
+    JSON.
+    """
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,
@@ -36,7 +38,7 @@ def render(export: Export) -> str:
     lines += why_comments(spec)
     for name, parameter in spec.parameters.items():
         if parameter.type == "int" and parameter.scale == "log":
-            lines.append(f"# {one_line(name)}: W&B passes this integer as a float.")
+            lines.append(f"# {comment_line(name)}: W&B passes this integer as a float.")
     sweep["method"] = "bayes" if spec.sampler.kind == "adaptive" else "random"
     sweep["parameters"] = {name: _parameter_domain(p) for name, p in spec.parameters.items()}
     if spec.trials is not None:

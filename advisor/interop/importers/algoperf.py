@@ -80,7 +80,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     )
 
 
-def _run_content(folder: Path, aim: Mapping[str, str]) -> RunContent:
+def _run_content(folder: Path, objective_tags: Mapping[str, str]) -> RunContent:
     params = files.read_mapping(folder / _PARAMS_FILE) if (folder / _PARAMS_FILE).is_file() else {}
     batches, evaluations = folder / _BATCH_FILE, folder / _EVALUATION_FILE
     source = evaluations if evaluations.is_file() else batches
@@ -89,7 +89,7 @@ def _run_content(folder: Path, aim: Mapping[str, str]) -> RunContent:
         curves.update(metric_tables.read_run(batches, _file_layout(batches, evaluations=False)).curves)
     all_points = curves.points()
     points = {metric: p for metric, p in all_points.items() if not metric.endswith("/num_examples")}
-    tags = dict(aim)
+    tags = dict(objective_tags)
     sizes = all_points.get("validation/num_examples")
     if sizes is not None and len(sizes.values) and math.isfinite(sizes.values[-1]):
         tags[contract.TAG_N_VALID] = str(int(sizes.values[-1]))

@@ -24,7 +24,7 @@ Point = tuple[int, int, float | None]
 
 
 class ClientWriter(Writer):
-    """Writes runs with `MlflowClient`. A run is tagged as unfinished until all its data are stored.
+    """Writes runs with `MlflowClient`. A new run is tagged as unfinished until all of its data are stored.
 
     The next import deletes unfinished runs.
     """
@@ -115,7 +115,7 @@ class ClientWriter(Writer):
     def _send_data(
         self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]
     ) -> int:
-        """Send the parameters, and the points that are not stored yet. Return the number of points sent.
+        """Send the parameters and all points that are not stored yet. Return the number of points sent.
 
         points: (metric, all points, stored points) for each metric.
         """

@@ -9,7 +9,7 @@ from advisor.model.errors import AdvisorError
 
 
 def load_library(module: str, tool: str) -> Any:
-    """Return the imported module. If it is missing, raise AdvisorError with the command that installs it."""
+    """Return the imported module. Raise AdvisorError with the install command if the library is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

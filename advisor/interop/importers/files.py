@@ -34,7 +34,7 @@ def require_path(path: str | Path, expected: str) -> Path:
 
 
 def printable_text(path: Path | str) -> str:
-    """Return a path or name as text that every store accepts. Bytes that are not valid UTF-8 are escaped."""
+    """Return a path or name as text that every store accepts. Bytes in the path that are not valid UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -67,7 +67,7 @@ def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest that changes if one of the files grows or is rewritten."""
+    """Return a digest of the files that changes if one of them grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -138,7 +138,9 @@ _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if it holds no mapping."""
+    """Return the mapping in a JSON or YAML file; the suffix determines the format. Raise AdvisorError if the file holds no
+    mapping.
+    """
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}
@@ -146,11 +148,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise AdvisorError(
             f"{printable_text(path)} must hold a mapping of names to values, not a {type(content).__name__}"
         )
-    return {str(key): value for key, value in content.items() if not _is_huge(key)}
+    return {str(key): value for key, value in content.items() if not _is_huge_integer(key)}
 
 
-def _is_huge(key: Any) -> bool:
-    """Return whether the key is an integer that is too long for `str`. YAML allows such integers in hexadecimal."""
+def _is_huge_integer(key: Any) -> bool:
+    """Return True if the key is an integer too long for `str`, which YAML allows in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
@@ -195,11 +197,11 @@ def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any
     while waiting:
         prefix, inner, depth = waiting.pop()
         for name, value in inner.items():
-            key = "a huge number" if _is_huge(name) else name
+            key = "a huge number" if _is_huge_integer(name) else name
             count += 1
             if depth > _MAX_NESTING_LEVELS or count > _MAX_PARAMS:
                 raise AdvisorError(
-                    f"more than {_MAX_PARAMS:,} values or {_MAX_NESTING_LEVELS} levels in one set of parameters"
+                    f"more than {_MAX_PARAMS:,} values or {_MAX_NESTING_LEVELS} levels of nesting in one set of parameters"
                 )
             if isinstance(value, Mapping):
                 waiting.append((f"{prefix}{key}{separator}", value, depth + 1))

@@ -30,7 +30,7 @@ def find_kinds(source: str) -> list[str]:
         kinds = _kinds_by_file_names(names) or _kinds_by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
-    if "mlflow.db" in names or path.name == "mlruns":  # tables in such a folder are artifacts of MLflow runs
+    if "mlflow.db" in names or path.name == "mlruns":  # tables in a folder of MLflow's are artifacts of runs
         raise AdvisorError(
             f"{shown} is MLflow's own, which needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )
@@ -69,7 +69,7 @@ def _kinds_by_suffixes(names: set[str]) -> list[str]:
 def _kinds_by_content(path: Path) -> list[str]:
     if kinds := _kinds_by_suffixes({path.name}):
         columns = table_files.column_names(path)
-        if path.suffix.lower() == ".tsv" and results_tsv.is_results(columns):
+        if path.suffix.lower() == ".tsv" and results_tsv.is_result_table(columns):
             return ["results-tsv"]
         return ["wandb"] if {"_step", "_runtime"} <= set(columns) else kinds
     with path.open("rb") as file:

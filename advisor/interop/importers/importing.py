@@ -24,7 +24,7 @@ from advisor.interop.importers.writer import ImportedRun, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 from advisor.tracking.stores.client import explain_error, quiet_mlflow
-from advisor.tracking.stores.location import default_for_writing, locate
+from advisor.tracking.stores.location import default_for_writing, parse_tracking_uri
 
 _MAX_NOTES = 20
 
@@ -42,7 +42,7 @@ class ImportSummary:
     """Number of points written to new and to existing runs."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Number of runs from an earlier import that had grown and were completed."""
+    """Number of runs from an earlier import that had grown, and whose new data were added."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each omitted run, with the reason."""
 
@@ -128,7 +128,7 @@ def import_runs(
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
             tally.report()
             new = _read_new_runs(runs, stored, chosen, names, tally)
-            for first in new:  # an experiment is created only if it gets a run
+            for first in new:  # an experiment without runs is not created
                 tags = {**_shared_tags(runs, names), **chosen}
                 writer.write(name, tags, chain([first], new), tally.add)
     return tally.summary(list(groups), source.notes, names.warnings)
@@ -137,7 +137,7 @@ def import_runs(
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
     """Yield the fastest writer for the tracking store. Raise AdvisorError if the store is not writable."""
-    location = locate(tracking_uri) if tracking_uri else default_for_writing()
+    location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -168,7 +168,7 @@ def _read_new_runs(
 ) -> Iterator[NewRun]:
     """Read the new and changed runs one by one and yield them. Count unreadable runs in `tally`."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # skipped runs count too, so that a repeated import numbers runs equally
+    for number, run in enumerate(runs):  # skipped runs count too, so that a repeated import assigns the same numbers
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)

@@ -48,11 +48,11 @@ class Layout:
     """The meaning of each column of a file."""
 
     step: str | None = None
-    """Name of the column with the step. If None, the row number is the step."""
+    """Name of the column with the step. None if the row number is the step."""
     time: str | None = None
     """Name of the column with the time: seconds or milliseconds since 1970, or seconds since the start of the run."""
     run: str | None = None
-    """Name of the column with the run's name. If None, the whole file is one run."""
+    """Name of the column with the run's name. None if the whole file is one run."""
     params: frozenset[str] = frozenset()
     """Names of the columns that hold parameters; the first value of each column is used."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
@@ -71,7 +71,7 @@ class RunRows:
         self._texts: dict[str, str | None] = {}
 
     def add_text(self, column: str, text: str) -> None:
-        """Add a text cell. The column is read as a parameter if all its cells are equal."""
+        """Add a text cell. A text column counts as a parameter if all its cells are equal."""
         if self._texts.setdefault(column, text) != text:
             self._texts[column] = None
 
@@ -82,19 +82,19 @@ class RunRows:
         return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
 
 
-def find_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
-    """Return the column with the first name in `usual` that occurs. Case and leading underscores are ignored."""
+def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
+    """Return the column with the first name in `usual_names` that occurs. Case and leading underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
-    return next((known[name] for name in usual if name in known), None)
+    return next((known[name] for name in usual_names if name in known), None)
 
 
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
-    """Return the rows of each run, keyed by run name. If the layout has no run column, the only key is None.
+    """Return the rows of each run, keyed by run name. Without a run column, the only key is None.
 
     Raises AdvisorError with the file name and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
-    added = _add_objects(runs, path, layout) if table_files.is_lines(path) else _add_batches(runs, path, layout)
+    added = _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout)
     points = 0
     for count in added:
         points += count
@@ -183,7 +183,7 @@ def _flat_column(batch: Any, column: str, name: str) -> Any:
 
 
 def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
-    """Add a batch with rows of one run; return the number of points added."""
+    """Add a batch of rows of one run; return the number of points added."""
     steps, has_step = _row_steps(rows, batch, layout, name)
     times = np.full(len(steps), NO_TIME, dtype=np.int64)
     if layout.time is not None:
@@ -282,7 +282,7 @@ def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the metrics that are constant within each run but differ between runs. They are probably hyperparameters."""
+    """Return the metrics that are constant within each run and differ between runs. They are probably hyperparameters."""
     constants: dict[str, set[float]] = {}
     varying: set[str] = set()
     for rows in runs.values():

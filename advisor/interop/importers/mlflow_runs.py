@@ -22,7 +22,7 @@ written."""
 UNFINISHED_PREFIX = "unfinished "
 """Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes such runs and writes them again."""
 TAG_STATE = "advisor.imported_state"
-"""Tag with the state of the source at import time. If the source has changed, the next import adds the missing data."""
+"""Tag with the state of the source at the time of the import. If this state has changed, the next import adds the missing data."""
 MAX_VALUE_CHARACTERS = 5000
 """Maximum characters of a parameter or tag value: the smallest limit among the supported MLflow versions."""
 MAX_NAME_CHARACTERS = 250
@@ -77,7 +77,7 @@ class SafeNames:
         return self._safe[name]
 
     def in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags with the objective's name replaced by a valid one."""
+        """Return the tags with a valid name of the objective."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
 
@@ -155,9 +155,9 @@ _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def _facts_in_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts, such as the seed, that parameters state under a usual name.
+    """Return tags for facts, such as the seed, that are stated by parameters with a usual name.
 
-    If several parameters state different values, the fact is omitted.
+    A fact is omitted if several parameters state different values of it.
     """
     facts = {}
     for tag, usual in _FACT_NAMES.items():

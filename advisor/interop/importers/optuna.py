@@ -20,7 +20,7 @@ from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.interop.importers.space import declared_study
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
-from advisor.tracking.stores.client import one_line
+from advisor.tracking.stores.client import one_line_error
 
 _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "COMPLETE": ("FINISHED", None),
@@ -29,8 +29,9 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals an intermediate value. With a smaller share, final and intermediate
-values are separate metrics."""
+"""Minimum share of complete trials whose final value equals an intermediate value. If fewer do, final and intermediate values are
+separate metrics.
+"""
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
@@ -62,7 +63,7 @@ class OptunaStorage:
         except AdvisorError:
             raise
         except Exception as error:  # if the storage is damaged, Optuna or the driver may raise any exception
-            raise AdvisorError(f"Optuna cannot read {shown}: {one_line(error)}") from None
+            raise AdvisorError(f"Optuna cannot read {shown}: {one_line_error(error)}") from None
         finally:
             optuna.logging.set_verbosity(verbosity)
         if not runs:
@@ -96,7 +97,7 @@ class OptunaStorage:
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
     def _objective(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the objective. If the user must choose one, raise AdvisorError with the list of objectives."""
+        """Return (index, name) of the objective. Raise AdvisorError with the list of objectives if the user must choose one."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:
@@ -140,7 +141,7 @@ def _open_journal(path: Path) -> Any:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
     except Exception as error:  # if the journal is damaged, Optuna may raise any exception
         raise AdvisorError(
-            f"Optuna cannot read {files.printable_text(path)}: {one_line(error)}; was it truncated?"
+            f"Optuna cannot read {files.printable_text(path)}: {one_line_error(error)}; was it truncated?"
         ) from None
 
 
@@ -155,13 +156,13 @@ def _open_database(url: str) -> Any:
     except ImportError as error:
         raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
-        raise AdvisorError(f"cannot open {redact(url)}: {one_line(error)}") from None
+        raise AdvisorError(f"cannot open {redact(url)}: {one_line_error(error)}") from None
     if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # Optuna would create missing tables
         raise AdvisorError(f"{redact(url)} is not a storage of Optuna's")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
     except Exception as error:  # RuntimeError for an unsupported table version, or a database error
-        raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line(error)}") from None
+        raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line_error(error)}") from None
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Points:
     times_ms: NDArray[np.int64]
 
     def distinct(self) -> Points:
-        """Return the points without duplicates, because tracking stores reject or drop duplicates."""
+        """Return the points without duplicates, which tracking stores reject or drop."""
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
@@ -106,7 +106,7 @@ class Curves:
 
 
 def as_step(value: Any, error_prefix: str) -> int:
-    """Return a step as an integer. Raise AdvisorError if it is not an integer or exceeds 64 bits.
+    """Return a step as an integer. Raise AdvisorError if the step is not an integer or exceeds 64 bits.
 
     error_prefix: the start of the error message.
     """

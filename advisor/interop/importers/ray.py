@@ -1,6 +1,6 @@
 """Imports Ray Tune results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-If `experiment_state-*.json` exists, the status of each trial and the objective are read from it. Otherwise, a trial with
+If `experiment_state-*.json` exists, the status of each trial and the objective are read from it. Without this file, a trial with
 `error.txt` counts as failed. Pickle files are never opened.
 """
 
@@ -62,11 +62,11 @@ class _ExperimentState:
         self.aim: dict[str, str] = {}
         for path in sorted(folder.glob("experiment_state-*.json"))[-1:]:
             try:
-                self._read(files.read_json(path))
+                self._read_state_file(files.read_json(path))
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
                 continue  # the state file is optional: each trial has its own files
 
-    def _read(self, state: Mapping[str, Any]) -> None:
+    def _read_state_file(self, state: Mapping[str, Any]) -> None:
         for entry in state.get("trial_data", []):
             trial = json.loads(entry[0]) if isinstance(entry, list) else entry
             folder = Path(str(trial.get("relative_logdir") or trial.get("logdir") or "")).name
@@ -93,7 +93,7 @@ def _source_run(folder: Path, state: _ExperimentState) -> SourceRun:
     )
 
 
-def _run_content(folder: Path, status: str | None, aim: Mapping[str, str]) -> RunContent:
+def _run_content(folder: Path, status: str | None, objective_tags: Mapping[str, str]) -> RunContent:
     params = files.read_mapping(folder / _PARAMS_FILE)
     results, progress = folder / _RESULTS_FILE, folder / _PROGRESS_FILE
     source = results if results.is_file() and results.stat().st_size else progress
@@ -105,7 +105,7 @@ def _run_content(folder: Path, status: str | None, aim: Mapping[str, str]) -> Ru
             raise AdvisorError(f"{files.printable_text(source)} has no {_STEP_COLUMN!r}, which Ray Tune's results have")
         layout = Layout(step=_STEP_COLUMN, time=_TIME_COLUMN if _TIME_COLUMN in columns else None, metric=_metric_name)
         rows = metric_tables.read_run(source, layout)
-    tags = dict(aim)
+    tags = dict(objective_tags)
     if failed:
         tags[contract.TAG_ERROR] = _error_text(folder / _ERROR_FILE)
     ended = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
@@ -117,7 +117,7 @@ def _metric_name(name: str) -> str | None:
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the trial's first result minus the duration until then; None if the file lacks either."""
+    """Return the time of the trial's first result minus the duration until this result; None if the file lacks either value."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
@@ -126,7 +126,9 @@ def _started_ms(source: Path) -> int | None:
 
 
 def _error_text(path: Path) -> str:
-    """Return the last line of a traceback: the exception's class and message. An out-of-memory error gets a prefix."""
+    """Return the last line of a traceback: the exception's class and message. The line gets a prefix if the error is a lack of
+    memory.
+    """
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"
     return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

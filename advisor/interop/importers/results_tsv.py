@@ -1,8 +1,8 @@
 """Imports the `results.tsv` of coding agents that change a training themselves: one row per proposal, appended after its run.
 
 The usual columns are `commit`, the objective such as `val_bpb`, `memory_gb`, `status` (keep, discard or crash) and
-`description`. The commit is the setting, so rows with the same commit are repeats. A crash, which is logged with zeros, becomes a
-failed run without a result.
+`description`. The commit identifies the setting, so rows with the same commit are repeats. Agents log a crash with zeros; it
+becomes a failed run without a result.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ _RUNNING = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECA
 _NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _NO_COMMIT = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Numbers with thousands separators. Text with a comma elsewhere is no number, because the comma may be a decimal comma or an
-error."""
+"""Numbers with thousands separators. Any other text with a comma is no number, because the comma may be a decimal comma or an
+error.
+"""
 _RESERVED = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that affect how runs are read, such as the gate's records. A table cannot set such tags."""
+"""Prefixes of tags that affect how runs are read, such as the gate's records. A table cannot set tags with these prefixes."""
 _MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
-def is_results(columns: Sequence[str]) -> bool:
+def is_result_table(columns: Sequence[str]) -> bool:
     """Return True if a table with these columns is the result table of a coding agent."""
     names = {c.strip().lower() for c in columns}
     return {_COMMIT, _STATUS} <= names or {_COMMIT, _DESCRIPTION} <= names
@@ -53,7 +54,7 @@ class _Row:
 
     @property
     def commit(self) -> str:
-        """Commit of the row; without one, a unique name, because the row's code is unknown."""
+        """Commit of the row. A row without a commit gets a unique name, because its code is unknown."""
         commit = self.cells[_COMMIT]
         return f"uncommitted-{self.line}" if _NO_COMMIT.fullmatch(commit) else commit
 
@@ -83,7 +84,7 @@ class ResultsTsv:
     def find_runs(self, source: str | Path) -> RunList:
         """List the rows of a file, or of each results.tsv in a folder and its subfolders.
 
-        Raises AdvisorError if there is no such file, or if a cell cannot be read; the message then names its line.
+        Raises AdvisorError if there is no such file. If a cell cannot be read, the error's message names the line.
         """
         root = files.require_path(source, f"a {_FILE_NAME} or of a folder with one")
         paths = files.find_files(root, _FILE_NAME.__eq__) if root.is_dir() else [root]
@@ -128,7 +129,7 @@ class ResultsTsv:
 
 
 def _read_rows(path: Path) -> list[_Row]:
-    """Return the rows of a file. Surplus tabs belong to the text of the last column, usually the description."""
+    """Return the rows of a file. Surplus tabs count as part of the last column's text, usually the description."""
     shown = files.printable_text(path)
     lines = files.read_bytes(path, _MAX_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
     table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
@@ -162,7 +163,9 @@ def _is_empty(text: str) -> bool:
 
 
 def _direction_of_keeps(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the kept results moved, because each kept proposal was an improvement at its time."""
+    """Return the direction in which the objective changed from one kept row to the next, because each kept proposal was an
+    improvement.
+    """
     results = [row for row in rows if _KEPT.match(row.cells.get(_STATUS, "")) and not row.has_failed(numeric)]
     kept = [value for row in results if (value := row.number(numeric[0])) is not None]
     if len(kept) < 2 or kept[0] == kept[-1]:

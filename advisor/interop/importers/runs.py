@@ -12,7 +12,7 @@ from advisor.tracking.runs import RunStatus
 
 
 class Importer(Protocol):
-    """Reads the files of one tool. A module with a function `find_runs` also satisfies this interface."""
+    """Reads the files of one tool. A module with a function `find_runs` also counts as an importer."""
 
     def find_runs(self, source: str | Path, /) -> RunList:
         """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if there are no runs."""
@@ -41,12 +41,12 @@ class SourceRun:
     state: str | None = None
     """Digest of the source's files that changes if the run grows; None if the run cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags for the experiment. The experiment gets a tag only if all its runs agree on the value."""
+    """Tags for the experiment. The experiment gets a tag only if all of its runs have the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Content of a run as in its source. Names and parameters are unchecked: `mlflow_runs` converts them for MLflow."""
+    """Content of a run as in its source. Names and parameters need not be valid in MLflow, because `mlflow_runs` converts them."""
 
     points: Mapping[str, Points]
     params: Mapping[str, Any] = field(default_factory=dict)

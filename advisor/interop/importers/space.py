@@ -21,8 +21,8 @@ def declared_study(
 ) -> tuple[str | None, str | None]:
     """Return (study file or None, note for the user or None) for the Optuna trials.
 
-    If a range changed between trials, the study file has the smallest range that contains all of them. If the trials show that a
-    parameter is used only with some values of another parameter, it gets this condition.
+    If a range changed between trials, the study file has the smallest range that contains the range of every trial. A parameter
+    that, by the trials, exists only with one value of another parameter gets this condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
@@ -45,7 +45,10 @@ def declared_study(
         problem = str(error)[:100]
         return None, f"The space of {name!r} is inferred from its trials: a study file cannot express it: {problem}."
     if len(text) > MAX_VALUE_CHARACTERS:
-        return None, f"The space of {name!r} is inferred from its trials: it has too many parameters for a tag."
+        return (
+            None,
+            f"The space of {name!r} is inferred from its trials: its study file is too long for a tag.",
+        )
     return text, None
 
 
@@ -76,5 +79,5 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
 
 
 def _with_one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return the choices; a mix of numbers and texts becomes all texts, because logged values of a mix are read as texts."""
+    """Return the choices; mixed numbers and texts all become texts, because logged values of such a parameter are read as texts."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

@@ -23,7 +23,9 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of points and of rows in one file (1.2 GB of memory). A small Parquet file can hold billions of equal values."""
+"""Maximum number of points and of rows in one file (1.2 GB of memory). The limit exists because a small Parquet file can hold
+billions of equal values.
+"""
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum total size in bytes of a Parquet file's decompressed pages. Rows are read in batches, so that only one batch is in
 memory."""
@@ -38,14 +40,14 @@ _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
 
 
-def is_lines(path: Path) -> bool:
-    """Return whether the file is in JSON lines format."""
+def is_json_lines(path: Path) -> bool:
+    """Return True if the file is in JSON lines format."""
     return path.suffix.lower() in (*LINES_SUFFIXES, ".json")
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of the file. In JSON lines, they are the keys of the first 100 rows."""
-    if is_lines(path):
+    """Return the column names of the file. The columns of a JSON lines file are the keys of the first 100 rows."""
+    if is_json_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten_mapping(row, "/")))
     if path.suffix.lower() in PARQUET_SUFFIXES:
@@ -54,8 +56,8 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row. They stay the same if the file grows."""
-    if is_lines(path):
+    """Return the non-empty cells of the first row. A file that grows keeps these cells."""
+    if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
         for row in batch.slice(0, 1).to_pylist():
@@ -66,9 +68,9 @@ def first_row(path: Path) -> dict[str, Any]:
 def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
     """Yield the table as record batches. CSV cells are read as text, and an empty cell as null.
 
-    Nested Parquet columns are left out unless `columns` names them. Unless `strict` is set, rows with a wrong number of cells are
-    skipped, such as the last row of a CSV file that is still being written. With `strict`, quoted cells may contain line breaks.
-    Raises AdvisorError if the file is damaged or exceeds the limits.
+    Nested columns of Parquet files are left out unless `columns` names them. Unless `strict` is set, rows with a wrong number of
+    cells are skipped, such as the last row of a CSV file that is still being written. With `strict`, quoted cells may contain
+    line breaks. Raises AdvisorError if the file is damaged or exceeds the limits.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_parquet(path, columns)
@@ -185,10 +187,11 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     for block in _csv_blocks(path, quoted_lines=strict):
         read = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         try:
-            # Pass bytes to Arrow: its threads can hang or abort the process at exit while they read a Python file.
+            # Pass bytes and not a file to Arrow, because Arrow's threads can hang or abort the process at exit while they read a
+            # Python file.
             table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
         except (OSError, pa.ArrowException) as error:
-            if "Empty CSV" in str(error):  # the block has only blank lines
+            if "Empty CSV" in str(error):  # this block has only blank lines
                 continue
             raise AdvisorError(f"{files.printable_text(path)} is not a CSV table: {first_error_line(error)}") from None
         yield from table.combine_chunks().to_batches()

@@ -81,7 +81,7 @@ _TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tag of each key of `extra` that has its own tag. All other keys are stored together in one tag."""
+"""Tag of each key of `extra` that has its own tag. All other keys of `extra` are stored together in one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -140,7 +140,7 @@ def _read_trials(path: Path) -> list[_Trial]:
     seen: dict[tuple[str, str], int] = {}
     trials = []
     characters = 0
-    for start, columns in table.batches(required=set(_TRIAL_COLUMNS) - {"params"}):
+    for start, columns in table.batches(required_columns=set(_TRIAL_COLUMNS) - {"params"}):
         rows = zip(*(columns[name] for name in (*_TRIAL_COLUMNS, "seed", "extra")), strict=True)
         for row, cells in enumerate(rows, start):
             texts = [cell.as_py() for cell in cells]
@@ -194,11 +194,11 @@ def _json_object(table: _TypedTable, column: str, row: int, text: str | None) ->
     return parsed
 
 
-def _fact_tags(extra: Mapping[str, Any]) -> dict[str, str]:
+def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
     tags: dict[str, str] = {}
     others: dict[str, Any] = {}
     length = 2
-    for key, value in extra.items():
+    for key, value in extra_facts.items():
         if key in _TAG_OF_FACT and value is not None:
             tags[_TAG_OF_FACT[key]] = param_text(value)
         elif value is not None:
@@ -220,7 +220,7 @@ class _SortedPoints:
         parts: list[tuple[NDArray[Any], ...]] = []
         total = count = 0
         table = _TypedTable(path, _POINT_COLUMNS, {"time_s": "number"})
-        for _, columns in table.batches(required=set(_POINT_COLUMNS) - {"value"}):
+        for _, columns in table.batches(required_columns=set(_POINT_COLUMNS) - {"value"}):
             trial = _trial_rows(columns, rows)
             names, codes = _text_codes(columns["metric"])
             metric = np.array([self._metrics.setdefault(m.strip(), len(self._metrics)) for m in names])[codes]
@@ -244,7 +244,7 @@ class _SortedPoints:
         """Return the content of the trial's run."""
         started = (
             DEFAULT_START_MS + 1000 * trial.row
-        )  # tables have no dates: start times are one second apart, in table order
+        )  # tables have no dates, so start times are one second apart, in table order
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = Curves()
@@ -282,26 +282,30 @@ def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
 class _TypedTable:
     """A table file whose columns must have the specified types."""
 
-    def __init__(self, path: Path, required: Mapping[str, CellType], optional: Mapping[str, CellType]) -> None:
+    def __init__(
+        self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]
+    ) -> None:
         """Raise AdvisorError if the file is not a table or a required column is missing."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
         self.path = files.require_path(path, "a table")
         self._names = table_files.column_names(path)
-        missing = [name for name in required if name not in self._names]
+        missing = [name for name in required_columns if name not in self._names]
         if missing:
             raise AdvisorError(f"{path} lacks the column {missing[0]!r}; its columns are: {', '.join(self._names)}")
-        self._types = {**required, **optional}
+        self._types = {**required_columns, **optional_columns}
 
-    def batches(self, *, required: set[str]) -> Any:
-        """Yield the index of the first row and the typed columns of each batch. Empty cells in `required` columns are errors."""
+    def batches(self, *, required_columns: set[str]) -> Any:
+        """Yield the index of the first row and the typed columns of each batch. Empty cells in `required_columns` columns are
+        errors.
+        """
         start = 0
         for batch in table_files.read_batches(self.path, strict=True):
             columns = {}
             for name, kind in self._types.items():
                 cells = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
-                columns[name] = self._typed(cells, name, kind, start)
-                if name in required and columns[name].null_count:
+                columns[name] = self._convert_column(cells, name, kind, start)
+                if name in required_columns and columns[name].null_count:
                     row = pc.index(pc.is_null(columns[name]), True).as_py()
                     raise self.error(name, start + row, "the cell is empty")
             yield start, columns
@@ -311,13 +315,13 @@ class _TypedTable:
         """Return the AdvisorError for an invalid cell; `row` counts from 0, and the message counts from 1."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
-    def _typed(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
+    def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
             if pa.types.is_string(cells.type.value_type):  # too much text to decode at once
                 if kind == "text":
                     return cells
-                raise self._bad_cell(cells, name, kind, start)
+                raise self._first_invalid_cell(cells, name, kind, start)
             cells = cells.dictionary_decode()
         values = cells
         try:
@@ -329,9 +333,9 @@ class _TypedTable:
                 values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
             return values.cast(target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise self._bad_cell(cells, name, kind, start) from None
+            raise self._first_invalid_cell(cells, name, kind, start) from None
 
-    def _bad_cell(self, cells: Any, name: str, kind: CellType, start: int) -> AdvisorError:
+    def _first_invalid_cell(self, cells: Any, name: str, kind: CellType, start: int) -> AdvisorError:
         for row, cell in enumerate(cells, start):
             value = cell.as_py()
             try:

@@ -99,7 +99,7 @@ class Tabular:
 
         def read() -> RunContent:
             rows = metric_tables.read_run(path, layout)
-            params = {} if beside is None else without_wrappers(files.read_mapping(beside))
+            params = {} if beside is None else unwrap_config(files.read_mapping(beside))
             return _run_content(rows, {**params, **rows.all_params}, layout, files.printable_text(path))
 
         return SourceRun(
@@ -111,13 +111,13 @@ class Tabular:
         )
 
     def _several_runs(
-        self, path: Path, root: Path, layout: Layout, mixed: _LastReadFile, notes: list[str]
+        self, path: Path, root: Path, layout: Layout, varying_columns: _LastReadFile, notes: list[str]
     ) -> list[SourceRun]:
         """Return the runs of a file that contains several runs."""
-        runs = {name or "": rows for name, rows in mixed.read(path, layout).items()}
-        if constants := metric_tables.constant_metrics(mixed.read(path, layout)):
+        runs = {name or "": rows for name, rows in varying_columns.read(path, layout).items()}
+        if constants := metric_tables.constant_metrics(varying_columns.read(path, layout)):
             notes.append(
-                "Constant within each run and different between runs: if they are hyperparameters, pass --params "
+                "These columns are constant within each run and differ between runs; if they are hyperparameters, pass --params "
                 f"{','.join(constants)}."
             )
         state = files.digest_of_files([path])
@@ -126,7 +126,7 @@ class Tabular:
 
         def run(name: str) -> SourceRun:
             def read() -> RunContent:
-                rows = mixed.read(path, layout).get(name, RunRows())
+                rows = varying_columns.read(path, layout).get(name, RunRows())
                 return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
             return SourceRun(name, (self.kind, below, first, name), files.printable_text(path.stem), read, state)
@@ -136,7 +136,7 @@ class Tabular:
 
 @dataclass
 class _LastReadFile:
-    """The last read file with several runs. Runs are imported file by file, so memory holds only one file."""
+    """The file with several runs that was read last. Runs are imported file by file, so memory holds only one file."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def _params_file(path: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def without_wrappers(config: dict[str, Any]) -> dict[str, Any]:
+def unwrap_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a W&B configuration without W&B's own keys: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
     plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {

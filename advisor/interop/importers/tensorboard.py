@@ -80,7 +80,9 @@ def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Pa
 
 
 def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder, else None. Such a folder is named TAG_SERIES and has only the tag TAG."""
+    """Return SERIES if `add_scalars` created the folder, else None. `add_scalars` names a folder TAG_SERIES and writes only the tag
+    TAG into it.
+    """
     for event in _read_events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
@@ -188,7 +190,9 @@ def _add_session(value: Any, reading: _RunReading) -> None:
 
 
 def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the events of the file. If the last one is incomplete, add a note: the file is still growing, or it is damaged."""
+    """Yield the events of the file. If the last event is incomplete, add a note, because the file is still growing or is
+    damaged.
+    """
     loader = extras.load_library(_LOADER_MODULE, "TensorBoard")
     event_pb2 = extras.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0

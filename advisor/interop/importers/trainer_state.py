@@ -1,7 +1,7 @@
 """Imports the files `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Only the latest file of a run is read, because each contains the complete history until then. Trainer saves its arguments
-only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
+Only the latest file of a run is read, because each file contains the complete history so far. Trainer saves its arguments only
+as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COUNT_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 def find_runs(source: str | Path) -> RunList:
     """List the runs in a folder and its subfolders. Each folder of checkpoints is one run.
 
-    Raises AdvisorError if there are none.
+    Raises AdvisorError if there are no runs.
     """
     path = files.require_path(source, f"a Trainer's output folder or {_STATE_FILE}")
     if path.is_dir():
@@ -65,7 +65,7 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     try:
         history = _log_entries(_read_state(latest), latest)
     except AdvisorError:
-        history = []  # the error is reported later, when the run is read
+        history = []  # reading the run will report the error
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
@@ -154,11 +154,11 @@ def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
     """Return the training arguments from the first of the candidate files that exists."""
     for path in argument_files:
         if path.is_file():
-            return _card_arguments(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
+            return _arguments_in_model_card(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
     return {}
 
 
-def _card_arguments(path: Path) -> dict[str, str]:
+def _arguments_in_model_card(path: Path) -> dict[str, str]:
     """Return the entries under "Training hyperparameters" in a model card that Trainer wrote."""
     arguments: dict[str, str] = {}
     inside = False

@@ -1,8 +1,8 @@
 """Imports Weights & Biases: the run folders that `wandb` writes to disk, and exported histories.
 
 A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds all records in `run-ID.wandb`. Some versions also write configuration
-and summary under `files/`; downloaded folders with only these files are also read. Exported histories are results of
-`run.history()` or `run.scan_history()` saved as CSV, JSON lines or Parquet: see `tabular`.
+and summary under `files/`; downloaded folders with only these two files can be imported as well. Exported histories are results
+of `run.history()` or `run.scan_history()` saved as CSV, JSON lines or Parquet: see `tabular`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from advisor import contract
 from advisor.interop.importers import extras, files
 from advisor.interop.importers.points import Curves, as_step, as_time_ms, as_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
-from advisor.interop.importers.tabular import Tabular, without_wrappers
+from advisor.interop.importers.tabular import Tabular, unwrap_config
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
@@ -98,14 +98,14 @@ class _RunReading:
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """Status of the run. It stays KILLED unless the records state how the run ended."""
+    """Status of the run. The status stays KILLED unless the records state how the run ended."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
     def content(self, error_prefix: str) -> RunContent:
         """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
-        config, summary = without_wrappers(self.config), files.flatten_mapping(self.summary, ".")
+        config, summary = unwrap_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, as_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
         for name, cell in summary.items():
@@ -119,13 +119,13 @@ class _RunReading:
 
 
 def _project_and_name(path: Path) -> tuple[str, str]:
-    """Return (project, name) of the run; two empty strings if its first records lack them."""
+    """Return (project, name) of the run; two empty strings if the run's first records lack them."""
     try:
         for record, _ in zip(_decode_records(path, []), range(_MAX_RECORDS_BEFORE_RUN), strict=False):
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
-        pass  # the error is reported later, when the run is read
+        pass  # reading the run will report the error
     return "", ""
 
 
@@ -216,7 +216,7 @@ def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (end position in bytes, content) of each record of a .wandb file.
 
     The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The type states
-    whether the chunk is a whole record, or the first, a middle or the last part of a record.
+    if the chunk is a whole record, or the first, a middle or the last part of a record.
     """
     try:
         with path.open("rb") as file:

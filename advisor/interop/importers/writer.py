@@ -29,7 +29,7 @@ OnWritten = Callable[[NewRun, int], None]
 
 
 class Writer(ABC):
-    """Writes runs into one tracking store. It never keeps partial or duplicate runs."""
+    """Writes runs into one tracking store. The writer never keeps partial or duplicate runs."""
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
         """Return the runs of earlier imports in the experiment, keyed by source; empty if the experiment does not exist."""

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from advisor.computed.stability import instability
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Change, RunPlan, SetRange
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.stats.curve import HUGE
@@ -48,7 +48,7 @@ def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tu
     if name is None or old is None or raised_from is None or old.low is None or old.high is None:
         return ()
     factor = raised_from / numbers["median"]
-    low, high = significant(old.low * factor, 2), significant(min(ROOM * old.high * factor, old.high), 2)
+    low, high = round_significant(old.low * factor, 2), round_significant(min(ROOM * old.high * factor, old.high), 2)
     why = (
         f"With most updates clipped at {raised_from:.3g}, an update is as long as the learning rate times that; typical norms are "
         f"{numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. The range goes up to "
@@ -62,16 +62,16 @@ def _threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
     p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:
         middle = min(p90, threshold / REACH_BELOW_THRESHOLD)
-        low = significant(middle / REACH_BELOW_THRESHOLD, 3)
-        high = significant(min(REACH_BELOW_THRESHOLD * middle, threshold / MIN_REACH), 3)
+        low = round_significant(middle / REACH_BELOW_THRESHOLD, 3)
+        high = round_significant(min(REACH_BELOW_THRESHOLD * middle, threshold / MIN_REACH), 3)
         why = f"Training was unstable with a clipping threshold of {threshold:.3g}, so search smaller ones"
     else:
-        low = significant(min(numbers["median"], p90 / MIN_REACH, HUGE / MIN_REACH), 3)
-        high = significant(min(p90 / low * p90, HUGE), 3)
+        low = round_significant(min(numbers["median"], p90 / MIN_REACH, HUGE / MIN_REACH), 3)
+        high = round_significant(min(p90 / low * p90, HUGE), 3)
         why = (
             f"The 90th percentile of {numbers['norms']:,.0f} unclipped gradient norms after early training is {p90:.3g}"
         )
-    name = next((n for n in base.parameters if parameter_kinds.clips_norm(n)), "grad_clip_norm")
+    name = next((n for n in base.parameters if parameter_kinds.is_clipping_threshold(n)), "grad_clip_norm")
     old = base.parameters.get(name)
     if old is not None and old.searched:
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why)

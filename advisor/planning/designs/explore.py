@@ -22,7 +22,7 @@ from advisor.model.finding import Verdict
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.planning import price
 from advisor.planning.designs.exploit import best_lies_inside
 from advisor.planning.states import Evidence, trials_needed
@@ -53,7 +53,9 @@ def explore(
 def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     """Return the goal of a study with more trials of the same space, or of a study that narrows the ranges in `narrowed`."""
     names = list(narrowed or spec.searched)
-    said = [f"{n} {trimmed(p.low)} to {trimmed(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
+    said = [
+        f"{n} {plain_number(p.low)} to {plain_number(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric
+    ]
     shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{ADD_TRIALS}: {spec.trials:,} {'with' if said else 'of'} {shown}"
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import LADDERS, Rung, denotes
+from advisor.model.optimizers import LADDERS, TunableHyperparameter, names_hyperparameter
 from advisor.model.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
 from advisor.planning import roles
 from advisor.planning.designs.batch_sweep import PROBE
@@ -76,7 +76,8 @@ def initial(wish: Wish) -> StudySpec:
     ladder = {
         r.name: _parameter(r, trials, wish)
         for r in LADDERS[wish.optimizer]
-        if r.name in wish.parameters or not any(denotes(r.name, name, wish.optimizer) for name in wish.parameters)
+        if r.name in wish.parameters
+        or not any(names_hyperparameter(r.name, name, wish.optimizer) for name in wish.parameters)
     }
     stated = {
         n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
@@ -111,7 +112,7 @@ def _trials_per_value(wish: Wish) -> int:
     return max(wish.trials // values, 1)
 
 
-def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
+def _parameter(rung: TunableHyperparameter, trials: int, wish: Wish) -> Parameter:
     if trials < rung.min_trials:
         per_value = "" if trials == wish.trials else " for each value"
         why = (
@@ -121,7 +122,7 @@ def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
     return tuned(rung)
 
 
-def tuned(rung: Rung) -> Parameter:
+def tuned(rung: TunableHyperparameter) -> Parameter:
     """Return the hyperparameter of an optimizer's ladder as a searched one, in its usual range."""
     budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first to tune"
     why = roles.why(rung.name, "nuisance", f"{budget}; the range is wide on purpose")

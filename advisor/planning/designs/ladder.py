@@ -21,7 +21,7 @@ from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
 from advisor.model.optimizers import RATE_TRIALS
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -127,8 +127,8 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
             continue
         best = as_number(good[0].params.get(name))
         reach = 10.0 if best == max(usable) else HALF_DECADE
-        high = significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
-        low = old.low if old.low is None or not best < 3 * old.low else significant(best / 3, 2)
+        high = round_significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
+        low = old.low if old.low is None or not best < 3 * old.low else round_significant(best / 3, 2)
         if low is not None and low < high < old.high:
             failed_at = (
                 f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
@@ -152,14 +152,14 @@ def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudyS
         if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
             continue
         least, most = old.reach
-        near = significant(best / reach, 2), significant(best * reach, 2)
+        near = round_significant(best / reach, 2), round_significant(best * reach, 2)
         low = (
-            min(old.low, max(significant(best / HALF_DECADE, 2), least))
+            min(old.low, max(round_significant(best / HALF_DECADE, 2), least))
             if best <= min(tried)
             else max(old.low, near[0])
         )
         high = (
-            max(old.high, min(significant(best * HALF_DECADE, 2), most))
+            max(old.high, min(round_significant(best * HALF_DECADE, 2), most))
             if best >= max(tried)
             else min(old.high, near[1])
         )
@@ -182,8 +182,8 @@ def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
         key=lambda n: (
             not is_learning_rate(n),
             -shares.get(n, 0.0) if shares.get(n, 0.0) >= CLEAR else 0.0,
-            parameter_kinds.clips_norm(n),
-            not parameter_kinds.is_of_optimizer(n),
+            parameter_kinds.is_clipping_threshold(n),
+            not parameter_kinds.belongs_to_optimizer(n),
             not parameter_kinds.is_regulariser(n),
         ),
     )

@@ -16,13 +16,13 @@ import math
 from collections.abc import Iterator
 
 from advisor.model import optimizers, parameter_kinds
-from advisor.model.optimizers import LADDERS, RATE_TRIALS, Rung
-from advisor.model.prediction import significant
+from advisor.model.optimizers import LADDERS, RATE_TRIALS, TunableHyperparameter
+from advisor.model.prediction import round_significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import HALF_DECADE
-from advisor.model.words import clean, setting, trimmed
+from advisor.model.words import clean, plain_number, setting
 from advisor.planning.base import validate
 from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
@@ -44,13 +44,15 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
-    known = f"the best {clean(rates[0])}, {trimmed(best)}, is known to within a factor of {trimmed(within, 2)}"
+    known = (
+        f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
+    )
     reason = f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)
-    low, high = (significant(best * factor, 2) for factor in _factors(rung, new, as_number(fixed.value), within))
+    low, high = (round_significant(best * factor, 2) for factor in _factors(rung, new, as_number(fixed.value), within))
     low, high = max(low, old.reach[0]), min(high, old.reach[1])
-    why = f"around the best rate, {trimmed(best)}; nearby rates are worse on both sides"
+    why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
     goal = f"Tune {clean(name)}: {domain(new)}"
@@ -59,15 +61,15 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     return validate(opened.model_copy(update={"goal": goal, "trials": trials}))
 
 
-def _new_parameter(rung: Rung, fixed: Parameter, why: str) -> Parameter:
+def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> Parameter:
     """Return the hyperparameter in its usual range, at most a decade of 1 - value below the value that all trials had."""
     now = as_number(fixed.value)
     low, high = min(rung.low, now), max(rung.high, now)
-    low = max(low, significant(1 - DECADE * (1 - now), 2)) if rung.scale == "reverse-log" else low
+    low = max(low, round_significant(1 - DECADE * (1 - now), 2)) if rung.scale == "reverse-log" else low
     return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
 
 
-def _factors(rung: Rung, new: Parameter, now: float, within: float) -> tuple[float, float]:
+def _factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
     """Return the ratios of the new range's ends to the best rate: at least half a decade.
 
     With momentum m, a step is as long as a step without momentum at rate / (1 - m), so the best rate changes with 1 - m. The best
@@ -89,7 +91,7 @@ def _best_rate(study: Study, rate: str) -> tuple[float, float]:
     return best, min(above) / max(below) if below and above else math.inf
 
 
-def _candidates(spec: StudySpec) -> Iterator[tuple[str, Rung]]:
+def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
     """Yield the fixed hyperparameters (name, rung) to search in a study of this size: the optimizer's, or any if it is unknown."""
     choosers = [
         p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
@@ -98,6 +100,6 @@ def _candidates(spec: StudySpec) -> Iterator[tuple[str, Rung]]:
     for ladder in dict.fromkeys(rungs[1:] for name, rungs in LADDERS.items() if own in (None, name)):
         for rung in (r for r in ladder if r.min_trials <= settings_needed(2)):
             for name, p in spec.parameters.items():
-                denoted = any(optimizers.denotes(rung.name, name, optimizer) for optimizer in LADDERS)
+                denoted = any(optimizers.names_hyperparameter(rung.name, name, optimizer) for optimizer in LADDERS)
                 if p.role == "fixed" and denoted and 0 < as_number(p.value) < 1:
                     yield name, rung

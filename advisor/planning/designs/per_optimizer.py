@@ -20,8 +20,8 @@ from dataclasses import replace
 from advisor.model import optimizers
 from advisor.model.change import RunPlan
 from advisor.model.errors import AdvisorError
-from advisor.model.optimizers import LADDERS, Rung
-from advisor.model.prediction import significant
+from advisor.model.optimizers import LADDERS, TunableHyperparameter
+from advisor.model.prediction import round_significant
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -135,7 +135,7 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
             del parameters[name]
         parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
         for rung in own:
-            name = next((n for n in parameters if optimizers.denotes(rung.name, n, optimizer)), rung.name)
+            name = next((n for n in parameters if optimizers.names_hyperparameter(rung.name, n, optimizer)), rung.name)
             tunes = name in parameters and parameters[name].searched
             if (spec.trials or 1) >= rung.min_trials and not tunes:
                 parameters[name] = tuned(rung)
@@ -150,35 +150,35 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
     )
 
 
-def _default(rung: Rung, trials: int, old: Parameter) -> Parameter:
+def _default(rung: TunableHyperparameter, trials: int, old: Parameter) -> Parameter:
     """Return the hyperparameter fixed at its default (moved into its limits), because the study has too few trials to tune it."""
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
     value = min(max(rung.default, old.reach[0]), old.reach[1])
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
 
 
-def _rate_of(value: Value) -> Rung:
+def _rate_of(value: Value) -> TunableHyperparameter:
     return LADDERS[optimizers.optimizer_of(value) or "adam"][0]
 
 
-def _foreign(parameters: Mapping[str, Parameter], own: Sequence[Rung]) -> list[str]:
+def _foreign(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]) -> list[str]:
     """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
     rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
     used = {n for p in parameters.values() for n in (p.when or {})}
     texts = " ".join(p.formula or p.equals or "" for p in parameters.values())
     free = [n for n, p in parameters.items() if p.searched and n not in used and n not in texts]
-    return [n for n in free if any(optimizers.denotes(rung, n, o) for rung in rungs for o in LADDERS)]
+    return [n for n in free if any(optimizers.names_hyperparameter(rung, n, o) for rung in rungs for o in LADDERS)]
 
 
-def _shifted(shared: Parameter, usual: Rung, lowest: float, value: Value) -> Parameter:
+def _shifted(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: Value) -> Parameter:
     """Return the learning rate in the optimizer's usual range, or lower if the shared range lies below the usual ones."""
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
     high = min(usual.high, max(numbers) * factor) if shared.searched and numbers else usual.high
     least, most = shared.reach
-    low, high = max(significant(low, 3), least), min(significant(high, 3), most)
+    low, high = max(round_significant(low, 3), least), min(round_significant(high, 3), most)
     if not low < high:
         return shared
     why = f"the usual learning rates of {value}; those of other optimizers differ"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from advisor.computed.batch import targets
 from advisor.model.change import Advise, Change, RunPlan
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -34,7 +34,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
             Advise(text=f"Train for {STEPS} steps at twice the best learning rate and log the loss at every step."),
         )
     parameters = fixed_parameters(setting, base)
-    high = significant(TIMES * best, 3)
+    high = round_significant(TIMES * best, 3)
     parameters[rate] = Parameter(role="fixed", value=high, why=f"{TIMES:g} times {best:.3g}, the best so far")
     notes = ["Log the training loss at every step, as the advisor's training hook does."]
     if base.max_train_steps:

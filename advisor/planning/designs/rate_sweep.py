@@ -21,11 +21,11 @@ from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.stability.loss_blowups import unstable_early
 from advisor.model.change import SetField
 from advisor.model.optimizers import RATE_TRIALS
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.planning.base import best_setting, fixed_parameters, setting_of
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.designs.rounds import SHORT
@@ -69,16 +69,20 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         again = reseed(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    below, above, why = DECADE, DECADE, f"a decade on each side of {trimmed(used)}, the only rate that was tried"
+    below, above, why = (
+        DECADE,
+        DECADE,
+        f"a decade on each side of {plain_number(used)}, the only rate that was tried",
+    )
     if too_high(study):
         below, above = DECADE**3, 0.5
         event = "diverged" if _all_diverged(study) else "blew up early"
-        why = f"the three decades below {trimmed(used)}, the only rate that was tried: its loss {event}"
-    low, high = significant(used / below, 3), significant(used * above, 3)
+        why = f"the three decades below {plain_number(used)}, the only rate that was tried: its loss {event}"
+    low, high = round_significant(used / below, 3), round_significant(used * above, 3)
     parameters = fixed_parameters(setting, base)
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
     for other in rates[1:]:
-        ratio = significant(as_number(setting[other]) / used, 6)
+        ratio = round_significant(as_number(setting[other]) / used, 6)
         parameters[other] = Parameter(
             role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
         )
@@ -92,7 +96,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         )
     return spec.model_copy(
         update={
-            "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
+            "goal": f"Sweep {name}: {plain_number(low)} to {plain_number(high)}{length}",
             "forbidden": (),
             "notes": (*base.notes, shows),
         }

@@ -131,6 +131,6 @@ def _trust(name: str) -> str:
     """Return how likely, according to the playbook, a value of this hyperparameter transfers to longer runs; empty if unsaid."""
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"
-    if parameter_kinds.is_regulariser(name) or parameter_kinds.is_of_optimizer(name):
+    if parameter_kinds.is_regulariser(name) or parameter_kinds.belongs_to_optimizer(name):
         return ": the optimizer and regularisation might transfer"
     return ": the architecture is likely to transfer" if parameter_kinds.is_architecture(name) else ""

@@ -17,7 +17,7 @@ import numpy as np
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.errors import AdvisorError
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import Value
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -78,8 +78,8 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
 def _rates(low: float, high: float) -> tuple[float, ...]:
     """Return log-spaced learning rates from low to high without duplicates, rounded to two digits if they then stay distinct."""
     even = [float(r) for r in np.geomspace(low, high, RATES)]
-    short = tuple(significant(r, 2) for r in even)
-    return short if len(set(short)) == RATES else tuple(dict.fromkeys(significant(r, 12) for r in even))
+    short = tuple(round_significant(r, 2) for r in even)
+    return short if len(set(short)) == RATES else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
 
 
 def _fixed(name: str, parameter: Parameter) -> Parameter:
@@ -89,7 +89,7 @@ def _fixed(name: str, parameter: Parameter) -> Parameter:
         return Parameter(role="fixed", value=off, when=parameter.when, why=why)
     if parameter.numeric:
         middle = parameter.from_unit(0.5)
-        value = significant(middle, 2) if isinstance(middle, float) else middle
+        value = round_significant(middle, 2) if isinstance(middle, float) else middle
         return Parameter(role="fixed", value=value, when=parameter.when, why="the middle of its range; tuned later")
     if parameter.searched:
         return Parameter(role="fixed", value=parameter.options[0], when=parameter.when, why="compared or tuned later")

@@ -23,7 +23,7 @@ from advisor.computed.batch import targets
 from advisor.computed.space import extension
 from advisor.computed.stability import warmups
 from advisor.model.change import AddParameter, Advise, Change, RunPlan, SetRange
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -60,7 +60,11 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     # A low rate that was unstable for another reason is no limit: the best trial trains above it.
     unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
     times = _times_within_usual(study, rate, unstable, request.numbers.get("times", TIMES))
-    peak, lengths, parameters = significant(times * unstable, 3), candidates(steps), fixed_parameters(setting, base)
+    peak, lengths, parameters = (
+        round_significant(times * unstable, 3),
+        candidates(steps),
+        fixed_parameters(setting, base),
+    )
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
@@ -90,7 +94,7 @@ def _times_within_usual(study: Study, rate: str, unstable: float, times: float) 
     """Return the ratio of the peak to the unstable learning rate, limited so that the peak is not beyond the usual rates."""
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
-    return times if times * unstable <= limit else significant(limit / unstable, 3)
+    return times if times * unstable <= limit else round_significant(limit / unstable, 3)
 
 
 def candidates(steps: int) -> tuple[int, ...]:
@@ -98,7 +102,7 @@ def candidates(steps: int) -> tuple[int, ...]:
     longest = int(MAX_WARMUP * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
     even = np.geomspace(shortest, longest, LENGTHS)
-    return tuple(dict.fromkeys([*(int(significant(v, 1)) for v in even[:-1]), longest]))
+    return tuple(dict.fromkeys([*(int(round_significant(v, 1)) for v in even[:-1]), longest]))
 
 
 def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
@@ -108,7 +112,7 @@ def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
     low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"
     old = base.parameters.get(name)
     if warmups.is_share(base, name):
-        low, high, kind = significant(low / steps, 3), MAX_WARMUP, "float"
+        low, high, kind = round_significant(low / steps, 3), MAX_WARMUP, "float"
     if old is not None and old.searched:
         return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
     when = old.when if old is not None else None

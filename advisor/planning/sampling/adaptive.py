@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray, Value
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
 from advisor.planning.sampling.response import Axes, ResponseModel
-from advisor.stats.widening import widen
+from advisor.stats.widening import widen_range
 
 MIN_RESULTS = 10
 """Minimum number of trials with a result for adaptive suggestions; with fewer, the Halton sequence is continued."""
@@ -72,7 +72,7 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     """Return the study with each range extended beyond an end at which more improvement is expected than anywhere inside.
 
     Only ends near which a leading trial lies are considered. A range grows by half of its width and at least as far as
-    `widening.widen` moves it, within the declared limits. Returns the study itself if no range grows.
+    `widening.widen_range` moves it, within the declared limits. Returns the study itself if no range grows.
     """
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:
@@ -81,7 +81,7 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     points, merits = _candidates(axes, model, rng)
     ranges = {}
     for name, side in axes.ends_near(model.leaders(1)[0], EDGE):
-        wider = widen(name, spec.parameters[name], side, STEP)
+        wider = widen_range(name, spec.parameters[name], side, STEP)
         if wider is None:
             continue
         beyond = axes.beyond(np.vstack([model.leaders(_BASES), points[:_BASES]]), name, side, wider, _NEAR, rng)

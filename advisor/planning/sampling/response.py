@@ -11,10 +11,10 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr
 
-from advisor.model.space import BoolArray, FloatArray, Side, Value, same
+from advisor.model.space import BoolArray, FloatArray, Side, Value, equal_values
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
-from advisor.stats.surface import Surface, compressed
+from advisor.stats.surface import Surface, compress_costs
 
 _ABSENT = 0.5
 """Position on an axis of a trial that lacks the hyperparameter."""
@@ -39,7 +39,7 @@ class Axes:
     def comparable(self, params: Mapping[str, Value]) -> bool:
         """Return whether a trial has this study's values of all fixed hyperparameters."""
         fixed = ((n, p.value) for n, p in self.spec.parameters.items() if p.role == "fixed" and p.value is not None)
-        return all(n not in params or same(params[n], value) for n, value in fixed)
+        return all(n not in params or equal_values(params[n], value) for n, value in fixed)
 
     def positions(self, trials: Sequence[Mapping[str, Value]]) -> FloatArray:
         """Return the positions of trials, shape (trials, axes)."""
@@ -50,7 +50,7 @@ class Axes:
                 if name in trial and parameter.numeric:
                     out[i, j] = np.nan_to_num(parameter.to_unit([trial[name]])[0], nan=_ABSENT)
                 elif name in trial:
-                    out[i, j] = next((k for k, o in enumerate(parameter.options) if same(o, trial[name])), -1)
+                    out[i, j] = next((k for k, o in enumerate(parameter.options) if equal_values(o, trial[name])), -1)
         return out
 
     def uniform(self, count: int, rng: np.random.Generator) -> FloatArray:
@@ -133,7 +133,7 @@ class ResponseModel:
         """positions: (n, axes); costs: (n,), NaN for trials that failed or are running; running: (n,)."""
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
-        self._points, self._scale = positions[done], compressed(costs[done])
+        self._points, self._scale = positions[done], compress_costs(costs[done])
         self._cost = self._surface(self._points, self._scale)
         ended = ~running
         self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from advisor.model.message import Message, Name, Objective, say
-from advisor.model.words import number, trimmed
+from advisor.model.words import number, plain_number
 from advisor.report.figures.svg import Figure, Frame, Key, dots_path, px_text
 from advisor.report.plot_data.model import Speed, ToTarget
 from advisor.report.plot_data.scale import padded_limits
@@ -29,10 +29,10 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
     _draw_dots(frame, [(s.batch_size, s.examples_per_s) for s in speeds])
     caption = say(
         "Batch size {size} trains fastest: {speed} examples per second, {times} times as many as batch size {first}.",
-        size=trimmed(fastest.batch_size),
+        size=plain_number(fastest.batch_size),
         speed=_three_digits_text(fastest.examples_per_s),
         times=number(fastest.examples_per_s / first.examples_per_s, 2),
-        first=trimmed(first.batch_size),
+        first=plain_number(first.batch_size),
     )
     legend = (
         Key("k-dot", "trials of one size"),
@@ -69,11 +69,11 @@ def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, 
     )
     caption = say(
         "Batch size {size} reaches {goal} {superlative}, {taken}; batch size {other} takes {times} times as {comparative}.",
-        size=trimmed(least[0]),
+        size=plain_number(least[0]),
         goal=goal,
         superlative=superlative,
         taken=_three_digits_text(least[1]) + (" s" if unit == "seconds" else ""),
-        other=trimmed(most[0]),
+        other=plain_number(most[0]),
         times=number(most[1] / least[1], 2),
         comparative=comparative,
     )
@@ -95,12 +95,12 @@ def _log_log_frame(sizes: Sequence[float], values: Sequence[float], label: str) 
     frame.fit_y(padded_limits(min(values), max(values), log=True, by=0.1))
     frame.fit_x(padded_limits(min(sizes), max(sizes), log=True))
     frame.y_axis(label)
-    frame.x_axis("batch size", ticks=[(size, trimmed(size)) for size in sorted(sizes)])
+    frame.x_axis("batch size", ticks=[(size, plain_number(size)) for size in sorted(sizes)])
     return frame
 
 
 def _draw_dots(frame: Frame, points: Sequence[tuple[float, float]]) -> None:
     for size, value in points:
         if math.isfinite(value):
-            tip = f"batch size {trimmed(size)}: {number(value, 3)}"
+            tip = f"batch size {plain_number(size)}: {number(value, 3)}"
             frame.add("path", "pts", f"<title>{tip}</title>", d=dots_path([(frame.x(size), frame.y(value))]))

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
-from advisor.model.words import capital, clean, shorten, spelled, trimmed
+from advisor.model.words import capitalise, clean, plain_number, shorten, spelled
 from advisor.report.figures.svg import FIGURE_WIDTH, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.scale import Scale, limits_of_values
@@ -60,7 +60,7 @@ def range_rows(report: ReportData) -> RangeRows | None:
     if all(same_domain(a, b) for _, a, b in rows):
         return None
     changed = sum(not same_domain(a, b) for _, a, b in pairs)
-    caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
+    caption = capitalise(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
     searched = "searched range" if declared else "range of the trials (none declared)"
@@ -104,7 +104,7 @@ def _domain_text(parameter: Parameter | None) -> str:
     if parameter is None:
         return ""
     if parameter.low is not None and parameter.high is not None:
-        return f"{trimmed(parameter.low)} … {trimmed(parameter.high)}"
+        return f"{plain_number(parameter.low)} … {plain_number(parameter.high)}"
     if len(parameter.options) > MAX_VALUES:
         return f"{len(parameter.options)} values"
     return shorten(describe(parameter), 30)

@@ -17,7 +17,7 @@ from advisor.model.message import Code, Item, Message, Name, as_sentence
 from advisor.report.figures import all_plots
 from advisor.report.figures.ranges import range_rows
 from advisor.report.figures.rounds import rounds_figure
-from advisor.report.formats import view
+from advisor.report.formats import sheet, view
 from advisor.report.formats.embedded import embedded_data
 from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
 from advisor.report.model import STATUS_LABELS, ReportData
@@ -64,8 +64,8 @@ def render_html(report: ReportData) -> str:
         missing_plots=all_plots.missing_plots(report),
         table=view.trials_to_list(report),
         selected=view.selected_trial(report),
-        sheet=view.study_sheet(report),
-        space=view.space_rows(report),
+        sheet=sheet.study_sheet(report),
+        space=sheet.space_rows(report),
         rounds=_rounds_data(report),
         track_record=history.track_record(report),
         predictions=history.predictions(report.next_studies[0].spec) if report.next_studies else (),
@@ -138,7 +138,7 @@ def _template_environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "breakable": _breakable_name,
-        "capital": words.capital,
+        "capital": words.capitalise,
         "cells": _cells_markup,
         "clean": words.clean,
         "count": words.count,

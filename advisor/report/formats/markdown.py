@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
+from advisor.report.formats.sheet import study_sheet
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
@@ -19,7 +20,6 @@ from advisor.report.formats.view import (
     merged_changes,
     steps,
     stopper_rows,
-    study_sheet,
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history

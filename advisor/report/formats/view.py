@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from advisor.model.change import SetField, SetRange, SetSchedule
@@ -12,8 +11,7 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
 from advisor.model.reading import Decision
-from advisor.model.spec import SAME, Parameter
-from advisor.model.words import capital, clean, confidence, count, number, sentence, setting, shorten
+from advisor.model.words import capitalise, clean, confidence, count, sentence, setting, shorten
 from advisor.planning.new_scores import NOT_COMPARABLE, changes_scores
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
@@ -22,7 +20,7 @@ from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.selected_trial import selected_trial_figure
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import DiffRow, advice, as_run, describe, diff_changes, diff_specs, reasons
+from advisor.report.text.study_diff import DiffRow, advice, as_run, diff_changes, diff_specs, reasons
 
 MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""
@@ -174,7 +172,7 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
     for change in reversed(changes):
         if isinstance(change, SetField | SetSchedule):
             asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
-    rows = [replace(r, why=capital(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
+    rows = [replace(r, why=capitalise(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
     return tuple(
         replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows)
     )
@@ -280,70 +278,6 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
     return {"figures": [selected_trial_figure(c) for c in curves], "legend": legend, "notes": notes}
 
 
-def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
-    """Return (label, value) rows of the study's description, without unknown values."""
-    spec, made = report.spec, report.provenance
-    best = report.best
-    rows: list[tuple[str, str | None]] = [
-        ("Study", clean(spec.study)),
-        ("Goal", clean(spec.goal) or None),
-        ("Round", str(spec.round)),
-        ("Parent", clean(spec.parent) if spec.parent else None),
-        ("Objective", f"{spec.objective.direction} {clean(spec.objective.metric)}"),
-        ("Trials", _trial_counts(report)),
-        ("Best value", f"{number(best.value)} ({clean(best.name)}{_best_step_text(report)})" if best else "none"),
-        ("Training steps", f"{spec.max_train_steps:,}" if spec.max_train_steps else None),
-        ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
-        ("Period", _period_text(made.started, made.ended)),
-        ("Logged values", f"{made.points:,}"),
-        *((f"Best trial's {label}", clean(value)) for label, value in made.reproduce),
-        ("Command", clean(made.command) if made.command else None),
-    ]
-    return tuple((label, value) for label, value in rows if value is not None)
-
-
-def _trial_counts(report: ReportData) -> str:
-    counts = report.counts
-    parts = counts.in_words()
-    return f"{counts.total:,}" + (f" ({parts})" if parts else "")
-
-
-def _best_step_text(report: ReportData) -> str:
-    best = report.best
-    if best is None or best.step is None:
-        return ""
-    if not best.last_step:
-        return f", step {best.step:,}"
-    return f", step {best.step:,} of {best.last_step:,}"
-
-
-def _period_text(started: float | None, ended: float | None) -> str | None:
-    def day(seconds: float) -> str:
-        try:
-            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
-        except (OverflowError, OSError, ValueError):
-            return "?"
-
-    if not started:  # some stores have 0 for an unknown time
-        return None
-    return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
-
-
-def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
-    """Return (name, role, domain, best trial's value, source) of every hyperparameter. Searched ones come first."""
-    best = report.best.params if report.best is not None else {}
-    items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
-    return tuple(
-        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _parameter_source(p)))
-        for n, p in items
-    )
-
-
-def _parameter_source(parameter: Parameter) -> str:
-    """Return the source of a parameter whose range was not inferred."""
-    return SAME if parameter.why == SAME else "declared"
-
-
 def decisions(report: ReportData) -> tuple[Decision, ...]:
     """Return the decisions about how the study was read: inferred properties of the objective, then decisions about the trials."""
     known = {
@@ -377,7 +311,9 @@ def stopper_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
     if found is None or found.guard is None:
         return ()
     outcomes = (found.guard, *found.others)
-    return tuple((capital(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes)
+    return tuple(
+        (capitalise(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes
+    )
 
 
 def _inference_text(reason: str) -> str:

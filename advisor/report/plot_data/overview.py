@@ -76,11 +76,11 @@ def best_of(study: Study) -> BestOf | None:
 
 def speeds(study: Study) -> tuple[Speed, ...]:
     """Return the throughput at each batch size; empty if fewer than two batch sizes have one."""
-    rates = throughput.speeds(study)
+    rates = throughput.throughputs(study)
     return tuple(_speed(r) for r in rates) if len(rates) > 1 else ()
 
 
-def _speed(speed: throughput.Speed) -> Speed:
+def _speed(speed: throughput.Throughput) -> Speed:
     reach = float(stats.t.ppf(0.95, speed.rate.freedom)) * speed.rate.error if speed.rate.freedom > 0 else math.nan
     low, high = (math.exp(speed.rate.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1))
     trials = tuple(encodable(t.id) for t in speed.trials)
@@ -90,7 +90,7 @@ def _speed(speed: throughput.Speed) -> Speed:
 def to_target(study: Study) -> ToTarget | None:
     """Return the amount of training until each batch size reaches a common target; None if there is no such target."""
     try:
-        race = targets.race(study, TARGET_SHARE)
+        race = targets.compare_batch_sizes(study, TARGET_SHARE)
     except MissingData:
         return None
     statistic = np.median if race.statistic == "median" else np.min

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterator
 
 from advisor.model.message import Item, Message, Name, Objective, joined, say
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import is_learning_rate, setting_key
-from advisor.model.words import capital, count, number, setting, share, shorten, spelled
+from advisor.model.words import capitalise, count, number, setting, share, shorten, spelled
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import as_run, same_domain
@@ -49,7 +49,7 @@ def best_sentence(report: ReportData) -> Message:
     ties = _ties(report) if _lead(report) == 0 else 0
     return say(
         "{start} {value}, {source}{tied}{settings}.{early}{kept}{short}{failed}",
-        start=say("{n} share the best {metric},", n=capital(spelled(ties + 1, "setting")), metric=metric)
+        start=say("{n} share the best {metric},", n=capitalise(spelled(ties + 1, "setting")), metric=metric)
         if ties
         else say("The best {metric} is", metric=metric),
         value=Objective(best.value),
@@ -131,7 +131,7 @@ def _short_training(report: ReportData) -> Message:
         " {name}, the best trial, ended at step {last}; the others ended at about {usual}.",
         name=Name(best.name),
         last=f"{best.last_step:,}",
-        usual=f"{round(significant(usual, 3)):,}",
+        usual=f"{round(round_significant(usual, 3)):,}",
     )
 
 
@@ -149,7 +149,7 @@ def _failed(report: ReportData) -> str:
         parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
     if counts.no_data:
         parts.append(f"{spelled(counts.no_data, 'trial')} logged no objective")
-    return f" {capital(', '.join(parts))}." if parts else ""
+    return f" {capitalise(', '.join(parts))}." if parts else ""
 
 
 def certainty(report: ReportData) -> Message:

@@ -12,7 +12,7 @@ from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, as_sentence, first_sentence, joined, say
 from advisor.model.space import Side, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
-from advisor.model.words import capital, clean, count, spelled
+from advisor.model.words import capitalise, clean, count, spelled
 from advisor.planning.designs.explore import ADD_TRIALS
 from advisor.planning.goals import manual_goal
 from advisor.planning.new_scores import NOT_COMPARABLE, needs_new_scores
@@ -192,7 +192,7 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
     if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
-        return as_sentence(capital(spec.parameters[ranges[0]].why or ""))
+        return as_sentence(capitalise(spec.parameters[ranges[0]].why or ""))
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     if len(found) == 1 and found[0].severity != "note":
         return as_sentence(found[0].message)
@@ -202,7 +202,7 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
 def _goal_reason(report: ReportData, spec: StudySpec) -> str:
     """Return the reason of the first change whose hyperparameter the goal names; empty if there is none."""
     changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
-    return next((capital(row.why or "") for row in changed), "")
+    return next((capitalise(row.why or "") for row in changed), "")
 
 
 def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
@@ -224,7 +224,7 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
         return True
     changed = {row.name for row in diff_specs(as_run(report), spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
-    if "clip" in plans and any(map(parameter_kinds.clips_norm, changed)):
+    if "clip" in plans and any(map(parameter_kinds.is_clipping_threshold, changed)):
         return True
     if plans:
         special = spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
@@ -283,7 +283,8 @@ def _purpose(report: ReportData, spec: StudySpec) -> str:
         return "The best settings lie inside all ranges, so this search looks closer around them."
     if spec.goal.startswith(ADD_TRIALS):
         tried = report.counts.feasible
-        return f"{capital(spelled(tried, 'trial is', 'trials are'))} too few to show which values are best. {_checks_text(report)}"
+        trials = capitalise(spelled(tried, "trial is", "trials are"))
+        return f"{trials} too few to show which values are best. {_checks_text(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
         return "Short runs found these settings; only long ones show which is the best."
     return _checks_text(report)
@@ -294,7 +295,7 @@ def _checks_text(report: ReportData) -> str:
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):
         few = "Only one trial has a result, which is too few to judge a search. " if report.counts.feasible == 1 else ""
-        return f"{few}{capital(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
+        return f"{few}{capitalise(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
     if report.counts.feasible == 1 and not notes:
         return "Only one trial has a result, which is too few to judge a search."
     if not passed and not notes:

@@ -64,7 +64,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
     text = _with_own_run_id(text, run_id)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
-    changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
+    changed = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [option for name in spec.searched for option in _options(spec, name, text)]
     # The default of an option may differ from the value at which the study fixes a formerly searched hyperparameter.
     varied = params.keys() | study.searched
@@ -74,7 +74,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     # Runs that were left out had other values, so none of them is sure to be the default.
     needed += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
     missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
-    return " ".join([text, *map(placeholders.option, missing)])
+    return " ".join([text, *map(placeholders.command_option, missing)])
 
 
 def _constants(study: Study) -> Mapping[str, Value]:
@@ -124,8 +124,12 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
     known -= set(study.searched) if any(map(_words, commands)) else set()
-    new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and placeholders.option(n) in training)
-    options = (placeholders.option(n).partition(" ")[0] for n in new)
+    new = (
+        n
+        for n in re.findall(r"\{([^{}]+)\}", training)
+        if n not in known and placeholders.command_option(n) in training
+    )
+    options = (placeholders.command_option(n).partition(" ")[0] for n in new)
     named = {word.partition("=")[0] for command in commands for word in command.split()}
     return tuple(o for o in dict.fromkeys(options) if o not in named)
 

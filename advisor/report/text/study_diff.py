@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.spec import Parameter, Region, StudySpec
-from advisor.model.words import capital, clean, setting, trimmed
+from advisor.model.words import capitalise, clean, plain_number, setting
 from advisor.planning.base import validate
 from advisor.report.model import ReportData
 
@@ -39,7 +39,7 @@ def describe(parameter: Parameter) -> str:
         text = f"computed: {setting(parameter.formula)}"
     elif parameter.low is not None and parameter.high is not None:
         kind = "int, " if parameter.type == "int" else ""
-        text = f"{trimmed(parameter.low)} … {trimmed(parameter.high)}, {kind}{parameter.scale}"
+        text = f"{plain_number(parameter.low)} … {plain_number(parameter.high)}, {kind}{parameter.scale}"
     else:
         text = "one of " + ", ".join(setting(v) for v in parameter.options)
     if parameter.when:
@@ -109,8 +109,8 @@ def _region(region: Region) -> str:
     """Return a short description of a forbidden region: `lr ≥ 0.1 and width ≥ 200`."""
     parts = []
     for name, bounds in region.where.items():
-        ends = [f"≥ {trimmed(bounds.low)}"] if bounds.low is not None else []
-        ends += [f"≤ {trimmed(bounds.high)}"] if bounds.high is not None else []
+        ends = [f"≥ {plain_number(bounds.low)}"] if bounds.low is not None else []
+        ends += [f"≤ {plain_number(bounds.high)}"] if bounds.high is not None else []
         ends += ["one of " + ", ".join(setting(v) for v in bounds.choices)] if bounds.choices else []
         parts.append(f"{clean(name)} {' and '.join(ends)}")
     return " and ".join(parts)
@@ -129,7 +129,7 @@ def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, .
 
 def _proposed_row(change: Change) -> DiffRow | None:
     if isinstance(change, SetRange):
-        domain = f"{trimmed(change.low)} … {trimmed(change.high)}, {change.scale}"
+        domain = f"{plain_number(change.low)} … {plain_number(change.high)}, {change.scale}"
         return DiffRow(change.parameter, None, domain, change.why)
     if isinstance(change, FixParameter):
         return DiffRow(change.parameter, None, f"fixed at {setting(change.value)}", change.why)
@@ -141,7 +141,7 @@ def _proposed_row(change: Change) -> DiffRow | None:
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
     """Return the distinct reasons of the changes."""
     texts = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
-    return tuple(dict.fromkeys(capital(clean(t)) for t in texts if t))
+    return tuple(dict.fromkeys(capitalise(clean(t)) for t in texts if t))
 
 
 def advice(changes: Iterable[Change]) -> tuple[str, ...]:

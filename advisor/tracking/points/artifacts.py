@@ -19,7 +19,7 @@ class UnusableFileError(Exception):
 
 @contextmanager
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """Yield the path of a local copy of the artifact `path` of a run.
+    """Yield the path of a local copy of a run's artifact `path`.
 
     root: location of the run's artifact folder. tracking_uri: if None, search only local folders. Raises UnusableFileError if
     the file cannot be used or the path leads outside `root`.
@@ -71,4 +71,4 @@ def artifact_repository(root: str, tracking_uri: str) -> Any:
 
     if "tracking_uri" in signature(get_artifact_repository).parameters:
         return get_artifact_repository(root, tracking_uri=tracking_uri)
-    return get_artifact_repository(root)  # MLflow 2 reads the server's address from the environment
+    return get_artifact_repository(root)  # MLflow 2 takes the server's address from the environment

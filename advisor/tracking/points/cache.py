@@ -1,10 +1,11 @@
 """Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
 
-The key of a run is a digest of its data in the store, except its points. If the digest changes, the run is read again. The
-cache holds only points and metric names. If a file is damaged or the disk fails, the run is read again.
+The key of a run is a digest of its data in the store, except its points. A run whose digest changes is read again. The cache
+holds only points and metric names. If a cache file is damaged or the disk fails, the runs are read from the store.
 
-Each analysis writes one Arrow IPC file with the new runs. The metadata of its schema holds the runs' keys; each record batch
-holds points of one metric, with the name and checksum in the batch's metadata. A file is renamed once complete and never changed.
+Each analysis writes one Arrow IPC file with the new runs. The schema's metadata holds the runs' keys. Each record batch holds
+points of one metric; its metadata holds the metric's name and a checksum. A file gets its final name once it is complete, and never
+changes afterwards.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER_VARIABLE = "ADVISOR_CACHE"
-"""Environment variable with the cache folder, or "off" for no cache. The default is the user's cache folder."""
+"""Environment variable with the cache folder, or "off" for no cache. Without it, the cache is in the user's cache folder."""
 MAX_BYTES = 2 * 2**30
-"""Maximum total size of all cache files in bytes. Above it, the least recently used files are deleted."""
+"""Maximum total size of all cache files in bytes. If they exceed it, the least recently used files are deleted."""
 MAX_FILES = 16
-"""Maximum number of cache files per experiment. If there are more, they are merged into one file."""
+"""Maximum number of cache files per experiment. More files are merged into one."""
 _FOLDER_NAME = "tuning-advisor"
 _FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
 _MAX_UNFINISHED_AGE_S = 3600
-"""Maximum age of an unfinished file in seconds. An older one was left behind by a killed process."""
+"""Maximum age of an unfinished file in seconds. An older unfinished file was left behind by a killed process."""
 _MAX_POINTS_PER_BATCH = 1_000_000
 _BYTES_PER_POINT = 32
 
@@ -86,7 +87,7 @@ class Cache:
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
-        """Add the points of cached runs to the collector. Return a mask (runs,) of these runs.
+        """Add the points of cached runs to the collector. Return a mask (runs,) of the cached runs.
 
         keys: the `run_digest` of each run, or None if the run may still change.
         """
@@ -100,7 +101,7 @@ class Cache:
         return self._known.copy()
 
     def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
-        """Return all points of the collector, which is empty afterwards, and write the new runs to the cache.
+        """Take all points out of the collector and return them; write the new runs to the cache.
 
         min_points: minimum total number of points of the new runs for which a cache file is written. except_runs: indices of runs
         that are not cached. If the experiment already has `MAX_FILES` files, they are merged into one.
@@ -133,7 +134,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _prepare_folder(folder: Path, size: int) -> bool:
-    """Create the folder if it is missing. Return True if it is private and its disk has room for `size` bytes."""
+    """Create the folder if it is missing. Return True if the folder is private and its disk has room for `size` bytes."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free
@@ -142,7 +143,9 @@ def _prepare_folder(folder: Path, size: int) -> bool:
 
 
 def _delete_old_files(root: Path) -> None:
-    """Delete abandoned files and files in another format. Then delete the least recently used files until `MAX_BYTES` is met."""
+    """Delete abandoned files and files in another format. Also delete the least recently used files until the rest fits into
+    `MAX_BYTES`.
+    """
     files = []
     for path in root.glob(f"*/{_FILE_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -174,7 +177,8 @@ def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list
 
     A damaged file is deleted.
     """
-    loaded = Collector()  # a separate object: nothing is used before the whole file has been checked
+    # A separate object, because nothing is used before the whole file has been checked.
+    loaded = Collector()
     try:
         with path.open("rb") as file:
             keys, batches = _read_file(file)
@@ -223,12 +227,12 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
 
 
 class _CacheFileWriter:
-    """Writes one cache file. At the first disk error, it stops without raising an exception."""
+    """Writes one cache file. The writer stops at the first disk error, without raising an exception."""
 
-    def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
-        self._folder, self._chosen = folder, chosen
-        self._number = np.cumsum(chosen) - 1
-        self._keys = json.dumps([k for k, wanted in zip(keys, chosen, strict=True) if wanted]).encode()
+    def __init__(self, folder: Path, keys: Sequence[str | None], cached_runs: BoolArray) -> None:
+        self._folder, self._chosen = folder, cached_runs
+        self._number = np.cumsum(cached_runs) - 1
+        self._keys = json.dumps([k for k, wanted in zip(keys, cached_runs, strict=True) if wanted]).encode()
         self.complete = False
         """True once the whole file has been written."""
 

@@ -19,9 +19,9 @@ Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
 """Points of a metric as four arrays of shape (n,): run index, step, value, and time in milliseconds since the epoch."""
 
 MAX_TEXT_CHARS = 5000
-"""Maximum number of characters to read of a parameter's or tag's value: some users log whole files."""
+"""Maximum number of characters of a parameter's or tag's value to read, because some users log whole files."""
 MAX_USER_TAGS = 300
-"""Maximum number of user tags to read of a run. The essential tags of adapters and MLflow are always read."""
+"""Maximum number of a run's user tags to read. The essential tags of adapters and of MLflow are always read."""
 SYSTEM_METRIC_PREFIX = "system/"
 
 MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user", "mlflow.autologging")
@@ -31,7 +31,7 @@ MLFLOW_SOURCE_PREFIX = "mlflow.source."
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
 """Largest finite 64-bit float. MLflow's SQL stores save infinity as this number, and return this number for it."""
 UNTIMED_BEFORE_MS = 10**10
-"""Lowest real time, in milliseconds since 1970. Times below it, in the first months of 1970, only show the order of logging."""
+"""Lowest real time, in milliseconds since 1970. Lower values, in the first months of 1970, only show the order of logging."""
 
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
@@ -103,25 +103,25 @@ class Collector:
             self._recent.append((metric, (runs, steps, values, times_ms)))
             self._recent_points += len(runs)
             if self._recent_points > spill.MAX_POINTS_IN_MEMORY:
-                columns = spill.offload_all([piece for _, piece in self._recent])
+                columns = spill.move_all_to_file([piece for _, piece in self._recent])
                 self._recent = [
                     (name, (c[0], c[1], c[2], c[3])) for (name, _), c in zip(self._recent, columns, strict=True)
                 ]
-                self._by_metric()
+                self._group_by_metric()
 
     def add_all(self, other: Collector) -> None:
         """Add all points of another collector."""
-        for metric, pieces in other._by_metric().items():
+        for metric, pieces in other._group_by_metric().items():
             for piece in pieces:
                 self.add(metric, *piece)
 
     def metrics(self) -> list[str]:
         """Return the names of all metrics that have points."""
-        return sorted(self._by_metric())
+        return sorted(self._group_by_metric())
 
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
-        """Remove those points of a metric for which the mask `which(runs, steps, times_ms)` is True."""
-        for piece in self._by_metric().pop(metric, []):
+        """Remove the points of a metric for which the mask `which(runs, steps, times_ms)` is True."""
+        for piece in self._group_by_metric().pop(metric, []):
             keep = ~which(piece[0], piece[1], piece[3])
             if keep.all():
                 self._pieces.setdefault(metric, []).append(piece)
@@ -130,8 +130,8 @@ class Collector:
                 self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
 
     def count(self, runs: BoolArray) -> int:
-        """Return the total number of points of some runs. runs: mask of these runs (runs,)."""
-        return sum(int(runs[piece[0]].sum()) for pieces in self._by_metric().values() for piece in pieces)
+        """Return the total number of points of the runs in the mask `runs`, shape (runs,)."""
+        return sum(int(runs[piece[0]].sum()) for pieces in self._group_by_metric().values() for piece in pieces)
 
     def points(
         self, on_metric: Callable[[str, IntArray, IntArray, FloatArray, IntArray], None] | None = None
@@ -140,17 +140,17 @@ class Collector:
 
         on_metric: called with each metric and its `Columns`.
         """
-        pieces = self._by_metric()
+        pieces = self._group_by_metric()
         fits = spill.fits_in_memory([len(runs) for each in pieces.values() for runs, *_ in each])
         points = {}
         for metric in sorted(pieces):
             runs, steps, values, times = _sorted_columns(pieces.pop(metric))
             if on_metric is not None:
                 on_metric(metric, runs, steps, values, times)
-            points[metric] = Points(*spill.offload((runs, steps, values, _times_in_seconds(times)), fits=fits))
+            points[metric] = Points(*spill.move_to_file((runs, steps, values, _times_in_seconds(times)), fits=fits))
         return points
 
-    def _by_metric(self) -> dict[str, list[Columns]]:
+    def _group_by_metric(self) -> dict[str, list[Columns]]:
         for metric, piece in self._recent:
             self._pieces.setdefault(metric, []).append(piece)
         self._recent, self._recent_points = [], 0
@@ -162,9 +162,9 @@ def _sorted_columns(pieces: list[Columns]) -> Columns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST_FLOAT] = np.inf
     values[values <= -LARGEST_FLOAT] = -np.inf
-    if not ascending(runs, times, steps):  # usually each chunk is sorted, but the chunks overlap
+    if not is_ascending(runs, times, steps):  # usually each chunk is sorted, but the chunks overlap
         runs, steps, values, times = _take_rows(np.argsort(runs, kind="stable"), runs, steps, values, times)
-    if not ascending(runs, times, steps):
+    if not is_ascending(runs, times, steps):
         runs, steps, values, times = _take_rows(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
     return runs, steps, values, times
 
@@ -173,7 +173,7 @@ def _take_rows(order: IntArray, runs: IntArray, steps: IntArray, values: FloatAr
     return runs[order], steps[order], values[order], times[order]
 
 
-def ascending(*keys: NDArray[Any]) -> bool:
+def is_ascending(*keys: NDArray[Any]) -> bool:
     """Return True if the rows are sorted in strictly ascending order by the first key (rows,), then by the second, and so on."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:

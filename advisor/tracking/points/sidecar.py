@@ -28,7 +28,7 @@ from advisor.tracking.points.windows import Columns, reduce_to_windows
 MAX_POINTS = 50_000
 """Maximum points of a curve at full resolution. Longer curves are reduced to windows, so that a study fits into memory."""
 MAX_POINTS_IN_ALL = 40_000_000
-"""Maximum points of all full-resolution curves of a study together. A run is assumed to have ten curves."""
+"""Maximum points of all full-resolution curves of a study together. We assume that a run has ten curves."""
 MAX_ROWS = 200_000_000
 """Maximum number of rows of a sidecar file."""
 _MAX_BYTES_PER_ROW = 256
@@ -60,7 +60,7 @@ class SidecarPart:
     first_ms: int
     last_ms: int
     curves: Mapping[str, Columns]
-    """Curves that replace the store's points, by metric. Long curves are reduced to windows if `reducing` was set."""
+    """Curves that replace the store's points, by metric. With `reducing`, long curves are reduced to windows."""
     names: frozenset[str]
     """Names of the metrics for which `curves` replaces the store's points."""
 
@@ -78,14 +78,15 @@ class SidecarCurves:
             if part.from_step > reached + 1:
                 return False
             reached = max(reached, part.to_step)
-        ends = {part.last_ms for part in self.parts if _is_replaced(metric, part.names)}
+        ends = {part.last_ms for part in self.parts if _is_contained(metric, part.names)}
         return bool(ends) and last_ms <= max(ends)
 
 
 def max_curve_points(runs: int) -> int:
-    """Return the maximum points of a curve at full resolution if this number of runs has sidecars.
+    """Return the maximum points of a curve at full resolution, given the number of runs that have sidecars.
 
-    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. So a few more runs rarely change the limit.
+    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. Because the limit is only halved, a few more
+    runs rarely change it.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
@@ -147,16 +148,17 @@ def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector)
 
 
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
-    """Return a function that marks the store's points of `metric` that a sidecar also holds; None if there are none.
+    """Return a function that marks the store's points of `metric` that a sidecar supersedes; None if there are none.
 
-    These points lie within a sidecar's range of steps and times. Points of other writers or of earlier training parts stay.
+    These are the points within a sidecar's range of steps and times. Points from other writers or from earlier parts of the
+    training stay.
     """
     parts = [
         (i, part.from_step, part.first_ms, part.last_ms)
         for i, sidecar in enumerate(sidecars)
         if sidecar is not None
         for part in sidecar.parts
-        if _is_replaced(metric, part.names)
+        if _is_contained(metric, part.names)
     ]
     if not parts:
         return None
@@ -172,9 +174,9 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
     return which
 
 
-def _is_replaced(metric: str, names: Collection[str]) -> bool:
-    """Return True if `names` contains the metric. For a metric of window minima or maxima, look for the metric of the full
-    curve.
+def _is_contained(metric: str, names: Collection[str]) -> bool:
+    """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if the metric of the full
+    curve is.
     """
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
@@ -188,7 +190,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.tag):
         if not reducing and rows > limit * len(source.stored):
-            continue  # nearly every curve in this file is too long
+            continue  # the file's curves are nearly all too long
         with open_artifact(source.root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
@@ -266,7 +268,7 @@ def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
                     yield name, _join_pieces(pieces)
                     pieces = []
                 name = metric
-                # Copy: a slice would keep its whole batch in memory.
+                # Copy the values, because a slice would keep its whole batch in memory.
                 pieces.append((steps[start:stop].copy(), values[start:stop].copy(), times[start:stop].copy()))
         if name is not None:
             yield name, _join_pieces(pieces)

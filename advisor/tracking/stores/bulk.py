@@ -1,4 +1,5 @@
-"""Reads the metric histories of many runs with one request to a tracking server. One request per history takes much longer.
+"""Reads the metric histories of many runs with one request to a tracking server. Separate requests for each history would take much
+longer.
 
 MLflow's UI uses this request. The server truncates long responses silently, so truncated curves are requested again.
 """
@@ -24,7 +25,7 @@ _MAX_REQUEST_RUNS = 100
 """Maximum number of runs in one request, set by MLflow."""
 _FIRST_BATCH_RUNS = 25
 _TARGET_FILL = 0.8
-"""Planned number of points in a response, as a share of its maximum. Below 1, few responses are truncated."""
+"""Planned number of points in a response, as a share of the maximum. At a share below 1, few responses are truncated."""
 
 
 class Curve(NamedTuple):
@@ -36,7 +37,7 @@ class Curve(NamedTuple):
     id: str
     """The run's id."""
     last_step: int
-    """Step of the curve's last point. A history without this step is incomplete."""
+    """Step of the curve's last point; a history without this step is incomplete."""
 
 
 def read_histories(
@@ -74,7 +75,7 @@ def read_histories(
 
 
 class _CurveQueue:
-    """Queue of curves for several threads. A batch has curves of one metric, few enough for one response."""
+    """Queue of curves for several threads. The curves of a batch belong to one metric and fit into one response."""
 
     def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0
@@ -95,7 +96,7 @@ class _CurveQueue:
                 self._waiting.pop()
             return part
 
-    def record_batch(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
+    def record_batch(self, batch: Sequence[Curve], counts: dict[int, int] | None) -> None:
         """Record the result of a batch.
 
         counts: number of points by run, for the complete histories; None if the server does not support the request.
@@ -103,13 +104,13 @@ class _CurveQueue:
         with self._lock:
             complete = counts or {}
             self._read += len(complete)
-            rest = [curve for curve in part if curve.run not in complete]
-            if counts is None or (rest and len(part) == 1):
+            rest = [curve for curve in batch if curve.run not in complete]
+            if counts is None or (rest and len(batch) == 1):
                 self.refused += rest
             elif rest:
                 self._waiting.append(rest)
             fitting = int(_TARGET_FILL * _MAX_RESPONSE_POINTS / max(complete.values())) if complete else 1
-            self._size[part[0].metric] = max(1, min(_MAX_REQUEST_RUNS, fitting))
+            self._size[batch[0].metric] = max(1, min(_MAX_REQUEST_RUNS, fitting))
             self._on_progress(self._read)
 
     def stop(self) -> None:
@@ -118,7 +119,7 @@ class _CurveQueue:
             self._waiting.clear()
 
 
-def _request_histories(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
+def _request_histories(client: Any, batch: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
     """Return the number of points by run and the points of the complete histories; (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 
@@ -128,14 +129,14 @@ def _request_histories(client: Any, part: Sequence[Curve]) -> tuple[dict[int, in
         "GET",
         raise_on_status=False,
         params={
-            "run_id": [curve.id for curve in part],
-            "metric_key": part[0].metric,
+            "run_id": [curve.id for curve in batch],
+            "metric_key": batch[0].metric,
             "max_results": _MAX_RESPONSE_POINTS,
         },
     )
-    if answer.status_code != 200:  # not MLflow's own server, or a proxy blocks the request
+    if answer.status_code != 200:  # the server is not MLflow's, or a proxy blocks the request
         return None, []
-    number = {curve.id: i for i, curve in enumerate(part)}
+    number = {curve.id: i for i, curve in enumerate(batch)}
     try:
         metrics = json.loads(answer.content)["metrics"]
         place = np.fromiter((number[m["run_id"]] for m in metrics), np.int64, len(metrics))
@@ -144,19 +145,19 @@ def _request_histories(client: Any, part: Sequence[Curve]) -> tuple[dict[int, in
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example a proxy's HTML page
         return None, []
-    complete = _complete_curves(part, place, steps)
-    runs = np.array([curve.run for curve in part])
+    complete = _find_complete_curves(batch, place, steps)
+    runs = np.array([curve.run for curve in batch])
     keep = complete[place]
-    points = np.bincount(place, minlength=len(part))
-    counts = {curve.run: int(n) for curve, n, whole in zip(part, points, complete, strict=True) if whole}
+    points = np.bincount(place, minlength=len(batch))
+    counts = {curve.run: int(n) for curve, n, whole in zip(batch, points, complete, strict=True) if whole}
     return counts, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
 
 
-def _complete_curves(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
+def _find_complete_curves(batch: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
     """Return a mask (curves,) of the complete curves. The last curve of a truncated response counts as incomplete."""
-    last = np.full(len(part), np.iinfo(np.int64).min)
+    last = np.full(len(batch), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)
-    complete = last >= [curve.last_step for curve in part]
+    complete = last >= [curve.last_step for curve in batch]
     if len(place) >= _MAX_RESPONSE_POINTS:
         complete[place[-1]] = False
     return complete

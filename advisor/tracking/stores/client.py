@@ -109,7 +109,7 @@ def check_database(location: Location) -> None:
             f"cannot reach {location.display}; is the database running, and are user and password right?"
         ) from error
     except sqlalchemy.exc.SQLAlchemyError as error:
-        raise AdvisorError(f"{location.display} holds no MLflow store: {one_line(error)}") from error
+        raise AdvisorError(f"{location.display} holds no MLflow store: {one_line_error(error)}") from error
     if version != _get_latest_schema_revision():  # type: ignore[no-untyped-call]
         raise AdvisorError(
             f"{location.display} has the schema of another MLflow version than the one installed here; "
@@ -120,7 +120,7 @@ def check_database(location: Location) -> None:
 # --- errors ---------------------------------------------------------------------------------------------------------------------
 
 
-def one_line(error: BaseException) -> str:
+def one_line_error(error: BaseException) -> str:
     """Return the error's message on one line of at most `_MAX_MESSAGE_CHARACTERS` characters, without credentials."""
     if isinstance(error, ImportError) and "from 'sqlalchemy" in str(error):
         return _OLD_MLFLOW_MESSAGE
@@ -133,12 +133,14 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
         hint = "; parameters are compared as text, with =, != and LIKE only, numbers can be compared for metrics"
-    return AdvisorError(f"--filter {filter!r} is not one that MLflow understands: {one_line(error).rstrip('.')}{hint}")
+    return AdvisorError(
+        f"--filter {filter!r} is not one that MLflow understands: {one_line_error(error).rstrip('.')}{hint}"
+    )
 
 
 def explain_error(error: BaseException, location: Location, action: str = "read") -> AdvisorError:
     """Return an AdvisorError with a one-line instruction. action: verb for what failed, such as "read"."""
-    text = one_line(error)
+    text = one_line_error(error)
     where = location.display
     if re.search(_UNREACHABLE_PATTERN, text, re.I):
         return UnansweredError(f"cannot reach {where}; is the tracking server running, and is the address right?")

@@ -27,7 +27,7 @@ from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 _RUNS_PER_PAGE = 1000
 _MAX_THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum number of new points for which a cache file is written. Fewer are read faster from the server again."""
+"""Minimum number of new points for which a cache file is written. Fewer points are read faster from the server again."""
 
 
 class ClientStore:
@@ -141,7 +141,8 @@ class _ClientRun:
     def cache_key(self, max_curve_points: int) -> str | None:
         """Return the digest of the run's data in MLflow, including the last point of each curve.
 
-        The digest does not change if a point is inserted before a curve's last point. Only database stores detect this case.
+        The digest does not change if a point is inserted before a curve's last point. Only stores that read databases detect such
+        an insertion.
         """
         if not self._ended:
             return None

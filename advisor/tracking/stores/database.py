@@ -22,9 +22,9 @@ from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for which a cache file is written. Fewer are read faster from the database again."""
+"""Minimum number of new points for which a cache file is written. Fewer points are read faster from the database again."""
 _FIRST_BLOCK_RUNS = 16
-"""Number of runs in the first block. Its point count determines the number of runs in the next blocks."""
+"""Number of runs in the first block. The number of points in this block determines the number of runs in the next ones."""
 
 POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
 """Dtype of one point. `group` is run * metrics + metric (indices); `time` is in milliseconds."""
@@ -35,7 +35,7 @@ LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
 RunRow: TypeAlias = tuple[Any, ...]
 """Row of a run: id, name, status, start and end in milliseconds, artifact folder, user."""
 NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
-"""Number that stands for NaN in the results of databases that cannot represent NaN. No real metric is this large."""
+"""Number that stands for NaN in the results of databases that cannot represent NaN. No real metric has values this large."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -53,7 +53,7 @@ _EXPERIMENT_TAGS_QUERY = (
 
 
 class Database(Protocol):
-    """Queries whose SQL depends on the database. A run is identified by its index in `ids`; an empty id has no rows."""
+    """Queries whose SQL depends on the kind of database. A run is identified by its index in `ids`; an empty id has no rows."""
 
     run_order: str
     """SQL expression that orders runs by start time, then by the bytes of their ids."""
@@ -248,17 +248,19 @@ def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.Col
 # --- errors ---------------------------------------------------------------------------------------------------------------------
 
 
-def check_schema_version(version: str | None, where: object) -> None:
+def check_schema_version(version: str | None, location_text: object) -> None:
     """Raise AdvisorError if the schema is newer than the installed MLflow. version: None if the store does not record it."""
     known = _known_schema_versions()
     if known and version is not None and version not in known:
         raise AdvisorError(
-            f"{where} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
+            f"{location_text} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
         )
 
 
 def _known_schema_versions() -> set[str]:
-    """Return the installed MLflow's schema versions. They are in the file names of its migrations: importing MLflow is slow."""
+    """Return the installed MLflow's schema versions. The versions are read from the file names of MLflow's migrations, because
+    importing MLflow is slow.
+    """
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {
@@ -269,14 +271,14 @@ def _known_schema_versions() -> set[str]:
 
 
 def refusal_error(
-    reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str
+    reason: Literal["no store", "old schema", "no privilege", "out of reach"], location_text: str
 ) -> AdvisorError:
     """Return the AdvisorError for a server's database that cannot be read."""
     messages = {
-        "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
-        "old schema": f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
-        "no privilege": f"{where} denies reading; the user needs SELECT on the tables of MLflow",
-        "out of reach": f"cannot reach {where}; is the database running, and are user and password right?",
+        "no store": f"{location_text} holds no MLflow store; pass the database that your tracking server uses",
+        "old schema": f"{location_text} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
+        "no privilege": f"{location_text} denies reading; the user needs SELECT on the tables of MLflow",
+        "out of reach": f"cannot reach {location_text}; is the database running, and are user and password right?",
     }
     return (UnansweredError if reason == "out of reach" else AdvisorError)(messages[reason])
 

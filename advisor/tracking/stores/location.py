@@ -26,7 +26,7 @@ class Location:
 
     kind: Kind
     uri: str = ""
-    """Tracking URI in the form that MLflow's client accepts. It may hold a password, so messages use `display`."""
+    """Tracking URI in the form that MLflow's client accepts. This URI may hold a password, so messages use `display`."""
     path: Path | None = None
     """Absolute path of the database file (kind `sqlite`) or folder (kind `files`); None for other kinds."""
 
@@ -36,11 +36,11 @@ class Location:
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
-def locate(tracking_uri: str | None) -> Location:
+def parse_tracking_uri(tracking_uri: str | None) -> Location:
     """Return the store at `tracking_uri`, which may also be the path of a file or folder; None means MLflow's default.
 
-    MLflow's default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`). Without it, the
-    default is `mlruns` in the working directory if it holds experiments, else `mlflow.db` there.
+    The default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`). If the variable is not
+    set, the default is `mlruns` in the working directory if this folder holds experiments, else the file `mlflow.db`.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     learn_address(uri)
@@ -88,7 +88,7 @@ def _unknown_uri_error(uri: str) -> AdvisorError:
 
 
 def absolute_uri(location: Location) -> str:
-    """Return the store's URI in a form that is right in every working directory: a SQLite file gets its absolute path."""
+    """Return the store's URI in a form that works in every working directory: a SQLite file gets its absolute path."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -97,7 +97,7 @@ def absolute_uri(location: Location) -> str:
 
 
 def require_local(location: Location) -> Path:
-    """Return the path of a local store. If it does not exist, raise AdvisorError: reading never creates a store."""
+    """Return the path of a local store. Raise AdvisorError if the store does not exist, because reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
         raise AdvisorError(
@@ -126,7 +126,7 @@ def _default_location() -> Location:
 def default_for_writing() -> Location:
     """Return the store of `locate(None)`; if it does not exist, return `mlflow.db` in the working directory."""
     try:
-        return locate(None)
+        return parse_tracking_uri(None)
     except AdvisorError:
         return _sqlite_location(Path.cwd() / "mlflow.db")
 

@@ -1,4 +1,4 @@
-"""Finds an experiment by name or id. If it does not exist, the error lists other experiments."""
+"""Finds an experiment by name or id. The error about a missing experiment lists other experiments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries in one consistent snapshot.
 
-The database joins each curve into one text, which Arrow parses. Fetching one row per point would take several times as long.
+The database joins each curve into one text, which Arrow parses; to fetch one row per point would take several times as long.
 Most of these databases ignore case when they compare names: a run cannot have both metrics `loss` and `Loss`, but one run may
-have `loss` and another one `Loss`. These are two metrics here, as in MLflow.
+have `loss` and another one `Loss`. Such names count as two metrics, as in MLflow.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POINTS_PER_QUERY = 1_000_000
 _MAX_IDS_PER_QUERY = 1000
 """Maximum number of run ids in one query. With more ids, some servers scan the whole table."""
 _SESSION_SETTINGS = (
-    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version; a packet may hold less
+    "SET SESSION group_concat_max_len = 1073741824",  # the maximum length in every version; a packet may hold less
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -58,7 +58,7 @@ class MysqlStore(database.SqlStore):
 def can_read(location: Location) -> bool:
     """Return True if the store is a MySQL or MariaDB database whose URI names a supported and installed driver.
 
-    MLflow's client reads databases with other drivers, but slowly.
+    For other drivers, MLflow's client reads the database, but slowly.
     """
     if location.kind != "database" or not location.uri.lower().startswith("mysql"):
         return False
@@ -72,7 +72,7 @@ def can_read(location: Location) -> bool:
     except ImportError:
         return False
     except (ValueError, sqlalchemy.exc.ArgumentError):
-        return True  # `connect` reports what is wrong with the URI
+        return True  # `connect` reports what is wrong with the address
     return True
 
 
@@ -177,7 +177,7 @@ _LAST_POINTS_QUERY = """
 _POINT_COUNTS_QUERY = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
 
 _VALUE_EXPRESSION = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
-# The join order and the index are fixed. Otherwise, the optimizer may scan all runs for each curve.
+# The query fixes the join order and the index, because the optimizer may otherwise scan all runs for each curve.
 _FROM_CURVES = """
     FROM latest_metrics l STRAIGHT_JOIN metrics m FORCE INDEX (index_metrics_run_uuid)
     ON m.run_uuid = l.run_uuid AND m.`key` = l.`key`
@@ -204,7 +204,7 @@ class _MysqlDatabase:
     def query(self, sql: str, *values: str) -> Sequence[Any]:
         return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
 
-    def _of_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
+    def _query_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query on the runs `:ids`. Each row's first column, a run id, is replaced by its index in `ids`."""
         places = {id: i for i, id in enumerate(ids) if id}
         names = list(places)
@@ -213,31 +213,31 @@ class _MysqlDatabase:
                 yield places[id], *rest
 
     def params(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        return self._of_runs(_PARAMS_QUERY, ids)
+        return self._query_runs(_PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the tags. A run with too many tags takes a separate query, because MySQL 5.7 has no window functions."""
         crowded = {
-            place for place, count in self._of_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
+            place for place, count in self._query_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
         }
-        yield from self._of_runs(_TAGS_QUERY + _IS_ESSENTIAL_TAG, ids, names=list(collect.MLFLOW_TAGS))
-        yield from self._of_runs(
+        yield from self._query_runs(_TAGS_QUERY + _IS_ESSENTIAL_TAG, ids, names=list(collect.MLFLOW_TAGS))
+        yield from self._query_runs(
             _TAGS_QUERY + _IS_USER_TAG, [id if place not in crowded else "" for place, id in enumerate(ids)]
         )
         for place in crowded:
-            for _, key, value in self._of_runs(_TAGS_QUERY + _IS_USER_TAG + _FIRST_TAGS_BY_NAME, [ids[place]]):
+            for _, key, value in self._query_runs(_TAGS_QUERY + _IS_USER_TAG + _FIRST_TAGS_BY_NAME, [ids[place]]):
                 yield place, key, value
 
     def last_points(self, ids: list[str]) -> Iterator[Any]:
-        return self._of_runs(_LAST_POINTS_QUERY, ids)
+        return self._query_runs(_LAST_POINTS_QUERY, ids)
 
     def revisions(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         """Return the number of points of each run."""
-        return self._of_runs(_POINT_COUNTS_QUERY, ids)
+        return self._query_runs(_POINT_COUNTS_QUERY, ids)
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
-            curves = self._of_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_CODE)
+            curves = self._query_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_CODE)
             return _parse_curves(self._connection, curves, metrics, some)
 
         return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)
@@ -272,7 +272,7 @@ def _parse_curves(
 
 
 def _parse_points(lines: bytes, count: int) -> database.PointBlock:
-    """Return points (n,) from lines with a step, a value and a time. Their field `group` is not set."""
+    """Return points (n,) from lines with a step, a value and a time. The field `group` of these points is not set."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -1,7 +1,7 @@
 """Reads an experiment from MLflow's PostgreSQL database with a few read-only queries in one consistent snapshot.
 
-Points are read by binary COPY: each curve is packed numbers that NumPy reads directly. Fetching one row per point would take
-several times as long. Several connections read in parallel, because most of the time is spent in the server.
+Binary COPY returns each curve as packed numbers that NumPy reads directly; to fetch one row per point would take several times
+as long. Several connections read in parallel, because most of the time is spent in the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POINTS_PER_QUERY = 1_000_000
 _TRANSACTION_SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
 """Settings of each transaction: enough memory to group a run's points without temporary files, and no JIT compilation."""
 _MIN_RUNS_TO_SHARE = 64
-"""Minimum number of runs per connection. For fewer runs, another connection saves no time."""
+"""Minimum number of runs per connection. With fewer runs, another connection saves no time."""
 _MAX_HELPER_CONNECTIONS = 3
 """Maximum number of additional connections."""
 _CONNECTION_ERROR_PREFIXES = ("08", "28", "57P0")
@@ -51,7 +51,9 @@ class PostgresStore(database.SqlStore):
 
 
 def can_read(location: Location) -> bool:
-    """Return True if the store is a PostgreSQL database and our driver is installed. MLflow's client reads other stores, slowly."""
+    """Return True if the store is a PostgreSQL database and our driver is installed. For other stores, the slower MLflow client is
+    used.
+    """
     if location.kind != "database" or not location.uri.lower().startswith("postgres"):
         return False
     try:
@@ -100,16 +102,16 @@ def _connect(location: Location) -> Connection:
 def _helper_connections(connection: Connection, location: Location, stack: ExitStack) -> list[Connection]:
     """Open and return additional connections to the same snapshot, at most the server's number of parallel workers per query.
 
-    If the server refuses connections, return fewer or none: PostgreSQL-compatible services may not support shared snapshots.
+    Return fewer connections, or none, if the server refuses them: some PostgreSQL-compatible services do not support shared
+    snapshots.
     """
     import psycopg
 
     privilege = "SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')"
     helpers: list[Connection] = []
     with suppress(psycopg.Error):
-        with (
-            connection.transaction()
-        ):  # nested, so that an error ends only this check; a nested transaction cannot export the snapshot
+        # Nested, so that an error ends only this check. A nested transaction cannot export the snapshot.
+        with connection.transaction():
             ((granted,),) = _query(connection, privilege)
         if not granted:
             return []
@@ -216,7 +218,9 @@ class _PostgresDatabase:
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
         """Return the number of points of each run."""
-        return self._share(lambda connection, share: _query(connection, _POINT_COUNTS_QUERY, share), ids)
+        return self._divide_among_connections(
+            lambda connection, share: _query(connection, _POINT_COUNTS_QUERY, share), ids
+        )
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
@@ -224,12 +228,16 @@ class _PostgresDatabase:
             wanted = any(name.startswith(collect.SYSTEM_METRIC_PREFIX) for name in metrics)
             sql = _CURVES_QUERY.format(condition=_IS_NOT_SYSTEM_METRIC if has_system and not wanted else "")
             return _parse_curves(
-                self._share(lambda connection, share: _read_curves(connection, sql, metrics, share), some)
+                self._divide_among_connections(
+                    lambda connection, share: _read_curves(connection, sql, metrics, share), some
+                )
             )
 
         return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)
 
-    def _share(self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]) -> list[T]:
+    def _divide_among_connections(
+        self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]
+    ) -> list[T]:
         """Return what `read` returns for all runs, in any order. Many runs are divided among parallel connections."""
         if len(ids) < _MIN_RUNS_TO_SHARE:
             return list(read(self._connection, ids))
@@ -239,7 +247,7 @@ class _PostgresDatabase:
         with ThreadPoolExecutor(many) as pool:
             try:
                 return [row for part in pool.map(read, self._connections, shares) for row in part]
-            except BaseException:  # also an interrupt: do not wait for the other queries
+            except BaseException:  # also on an interrupt: do not wait for the other queries
                 for connection in self._connections:
                     connection.cancel()
                 raise

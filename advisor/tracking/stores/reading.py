@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.model.errors import NothingToJudge
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.lookup import ExperimentEntry
 from advisor.tracking.stores.store import OnProgress, open_store
 from advisor.tracking.study.probes import without_reports
@@ -24,9 +24,9 @@ def read_experiment(
     MLflow filter string for runs. system_metrics: include the metrics named `system/...`.
 
     Runs are sorted by start time, and points by run, time and step. Data are not corrected: steps may repeat or decrease, and
-    values may be NaN or infinite. The result is the same for every kind of store. Raises AdvisorError with a one-line instruction.
+    values may be NaN or infinite. All kinds of store return the same data. Raises AdvisorError with a one-line instruction.
     """
-    location = locate(tracking_uri)
+    location = parse_tracking_uri(tracking_uri)
     experiment = open_store(location).read(
         str(name_or_id),
         filter=filter,
@@ -53,4 +53,4 @@ def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:
 
 def active_experiments(tracking_uri: str | None = None) -> tuple[ExperimentEntry, ...]:
     """Return the active experiments of a store, oldest first. Raises AdvisorError as `read_experiment` does."""
-    return tuple(e for e in open_store(locate(tracking_uri)).experiments() if not e.deleted)
+    return tuple(e for e in open_store(parse_tracking_uri(tracking_uri)).experiments() if not e.deleted)

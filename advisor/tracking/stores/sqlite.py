@@ -1,6 +1,6 @@
 """Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
 
-MLflow's client requests one history at a time, and SQLite scans all runs for each. That takes minutes instead of seconds.
+MLflow's client requests one history at a time, and SQLite scans all runs for each: reading takes minutes instead of seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
 """Maximum seconds to wait for a writing process to release its lock on the database."""
 _POINTS_PER_QUERY = 250_000
-"""Approximate maximum points of one query. A writing process waits until the current query ends."""
+"""Approximate maximum points of one query. Queries are kept short, because a writing process waits until the current query ends."""
 _HEADER_BYTES = 100
 _MAX_OPEN_FILES = 64
 _open_files: dict[tuple[int, int], int] = {}
@@ -125,15 +125,18 @@ def _read_only_uri(path: Path) -> str:
         raise AdvisorError(
             f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
         )
-    # A reader of a database in write-ahead-log mode creates two files beside it. If the log does not exist, no process has the
-    # database open and the file is complete. The option `immutable` then avoids the two files, so a read-only folder works.
+    # A reader of a database in write-ahead-log mode creates two files beside the database. If the log does not exist, no process
+    # has the database open and its file is complete. In this case the option `immutable` avoids the two files, so a read-only
+    # folder works.
     write_ahead = header[18:19] == b"\2"
     complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
 
 
 def _read_header(path: Path) -> bytes:
-    """Return the file's header. The file stays open: closing it would release all POSIX locks of this process on it."""
+    """Return the file's header. The file stays open, because closing it would release all POSIX locks that this process has on the
+    file.
+    """
     if not hasattr(os, "pread"):
         with path.open("rb") as file:
             return file.read(_HEADER_BYTES)

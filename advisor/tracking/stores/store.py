@@ -17,7 +17,7 @@ OnProgress: TypeAlias = Callable[[int, int], None]
 
 
 class Store(Protocol):
-    """A read-only MLflow store. An error of any method is an AdvisorError with a one-line instruction."""
+    """A read-only MLflow store. Every method reports an error as an AdvisorError with a one-line instruction."""
 
     location: Location
 

@@ -1,1 +1,3 @@
-"""Converts an experiment to a study. `assemble` combines the decisions; each other module makes one of them."""
+"""Converts an experiment to a study. `assemble` combines decisions about trials, metrics and parameters; each other module makes
+one such decision.
+"""

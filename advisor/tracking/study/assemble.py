@@ -29,7 +29,7 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
-from advisor.tracking.study.comparisons import with_comparisons
+from advisor.tracking.study.comparisons import add_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.hyperparameters import keep_hyperparameters
@@ -38,7 +38,7 @@ from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import Population, select_population
 from advisor.tracking.study.probes import without_probes
 from advisor.tracking.study.space import build_space
-from advisor.tracking.study.targets import with_target
+from advisor.tracking.study.targets import add_target
 from advisor.tracking.study.trial_runs import find_trial_runs
 from advisor.tracking.study.trials import build_trials
 from advisor.tracking.study_tags import latest_file
@@ -57,8 +57,9 @@ def assemble(
 
     unfinished: whether to accept a study in which no trial has ended yet.
 
-    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Otherwise they are
-    inferred, which `Study.inferred` records. Raises AdvisorError if there are no data or the arguments contradict the data.
+    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Without any of these,
+    they are inferred, and `Study.inferred` records the inference. Raises AdvisorError if there are no data or the arguments
+    contradict the data.
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
@@ -98,7 +99,7 @@ def assemble(
             *space.decisions,
         ),
     )
-    return with_comparisons(with_target(study), curves.summaries.get(metric, {}))
+    return add_comparisons(add_target(study), curves.summaries.get(metric, {}))
 
 
 def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None) -> Population:
@@ -113,7 +114,7 @@ def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None
 def _require_results(
     experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool
 ) -> None:
-    """Raise AdvisorError unless at least one trial logged the objective and, except for `unfinished`, at least one has ended."""
+    """Raise AdvisorError unless at least one trial logged the objective and, without `unfinished`, at least one trial has ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if not unfinished and all(t.status in ("running", "no_data") for t in trials):
@@ -126,4 +127,4 @@ def _require_results(
 def _signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:
     points = {metric: len(block.steps) for metric, block in blocks.items()}
     summaries = {metric for metric, block in blocks.items() if (np.diff(block.offsets) <= 1).all()}
-    return metric_names.find_signals(blocks, objective, points, summaries)
+    return metric_names.find_signal_metrics(blocks, objective, points, summaries)

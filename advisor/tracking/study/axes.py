@@ -1,7 +1,7 @@
 """Puts the metrics of each trial on one axis of steps, which starts at 0.
 
 Two things are converted:
-- Steps that begin at 100,000 or are times of day have an offset. The length of a training is counted from its start.
+- Steps that begin at 100,000 or are times of day have an offset. They are replaced by the distance from the trial's start.
 - Epochs become optimizer steps in trials that logged some metrics by epoch and others by step. Training loops and frameworks often
   log the loss at every step and validation metrics at `step=epoch`. Only the timestamps distinguish epoch 3 from step 3, because
   step 3 is logged much earlier.
@@ -22,24 +22,22 @@ from advisor.model.study import Curve, CurveBlock
 _MIN_POINTS = 3
 """Minimum number of points of a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
-"""Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps at which the logged steps count as
-epochs.
-"""
+"""Minimum number of optimizer steps, judged by timestamps, per logged step of a metric for the logged steps to count as epochs."""
 _MIN_STRIDE = 5
 """If other trials count epochs, steps at least this far apart count as optimizer steps."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_OFFSET = 0.25
-"""Minimum offset of all trials, as a share of their lengths. In practice, no first evaluation is that late."""
+"""Minimum offset of all trials, as a share of their lengths. In practice, no first evaluation is that far from the start."""
 FIRST_TIME = 10**9
-"""Minimum first step that counts as a time: seconds since 1970 have exceeded it since 2001."""
+"""Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
 _FIRST_MS = 10**12
 _ROUND = 5
-"""People plan lengths that are multiples of this number."""
+"""Planned lengths are usually multiples of this number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StepOffsets:
     """The offsets of the logged steps."""
 
     steps: IntArray
@@ -47,7 +45,7 @@ class Start:
     unit: Literal["step", "second", "millisecond"] = "step"
 
     def decisions(self) -> tuple[Decision, ...]:
-        """Return the decision to count from the start, for the report; nothing if the logged steps start at 0."""
+        """Return the report's text on the decision to count from the start; nothing if the logged steps start at 0."""
         if not self.steps.any():
             return ()
         low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
@@ -55,11 +53,11 @@ class Start:
             text = f"The logged steps are times. They are counted in {self.unit}s from the start of each trial."
             return (Decision(topic="steps", text=text + " Log the number of the optimizer step instead."),)
         where = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        text = f"The logged steps begin at {where}. Lengths and places in training are counted from there."
+        text = f"The logged steps begin at {where}. Lengths and positions in training are counted from the first step."
         return (Decision(topic="steps", text=text),)
 
 
-def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], Start]:
+def count_from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
     """Return the curves with steps counted from the start of each trial, if the steps of all trials begin late."""
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
@@ -71,7 +69,7 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
         gap[some] = np.minimum(gap[some], (end - begin) / (counts[some] - 1))
     known = np.isfinite(first)
     if not known.any() or (first[known] - gap[known] < _MIN_OFFSET * (last[known] - first[known])).any():
-        return dict(blocks), Start(np.zeros(trials, dtype=np.int64))
+        return dict(blocks), StepOffsets(np.zeros(trials, dtype=np.int64))
     starts = np.zeros(trials, dtype=np.int64)
     starts[known] = np.floor(first[known] - gap[known]).astype(np.int64)
     shifted = {
@@ -81,13 +79,15 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
         for name, block in blocks.items()
     }
     earliest = float(first[known].min())
-    return shifted, Start(
+    return shifted, StepOffsets(
         starts, "step" if earliest < FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
     )
 
 
-def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
-    """Return the curves with each epoch replaced by the step at which it ended, trial by trial, and warnings about replacements."""
+def convert_epochs_to_steps(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
+    """For each trial, replace each epoch in its curves by the step at which the epoch ended; return the curves and warnings about
+    replacements.
+    """
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:
         return dict(blocks), []
@@ -115,7 +115,7 @@ def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list
             part = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
             steps[name][part] = _epoch_ends(blocks[name].steps[part], length, first)
     aligned = {name: replace(block, steps=steps[name]) if name in moved else block for name, block in blocks.items()}
-    return aligned, list(_warning(sorted(moved), reference, lengths))
+    return aligned, list(_epoch_warning(sorted(moved), reference, lengths))
 
 
 def _counts_by_one(block: CurveBlock) -> bool:
@@ -139,7 +139,7 @@ def _first_step(block: CurveBlock) -> int:
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     """Return the steps per epoch. `clock` is a curve logged by step; None if the other curve may be logged by step too."""
-    if min(len(curve), len(clock)) < _MIN_POINTS or not _increases(clock.times) or not _increases(curve.times):
+    if min(len(curve), len(clock)) < _MIN_POINTS or not _is_increasing(clock.times) or not _is_increasing(curve.times):
         return None
     made = _steps_made(curve.times, clock) + 1 - first
     epochs = (curve.steps - curve.steps[0] + 1).astype(np.float64)
@@ -148,11 +148,11 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     length = float(epochs @ made / (epochs @ epochs))
     interval = float(np.median(np.diff(clock.steps)))
     total = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
-    exact = total / epochs[-1]  # exact if the training ended at the end of an epoch
+    exact = total / epochs[-1]  # this is exact if the training ended at the end of an epoch
     return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
 
 
-def _increases(times: FloatArray) -> bool:
+def _is_increasing(times: FloatArray) -> bool:
     return bool(np.isfinite(times).all() and times[-1] > times[0] and (np.diff(times) >= 0).all())
 
 
@@ -170,7 +170,7 @@ def _epoch_ends(steps: IntArray, length: float, first: int) -> IntArray:
     return ends
 
 
-def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> Iterator[str]:
+def _epoch_warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> Iterator[str]:
     if not moved:
         return
     names = ", ".join(moved[:_MAX_NAMES]) + (f" and {len(moved) - _MAX_NAMES} more" if len(moved) > _MAX_NAMES else "")
@@ -185,7 +185,8 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
 def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     """Return warnings about metrics that some trials log by epoch and others by step, whose steps cannot be compared.
 
-    By epoch means 0, 1, 2, … or 1, 2, 3, …; by step means steps at least `_MIN_STRIDE` apart, at similar numbers of points.
+    Consecutive integers from 0 or 1 count as epochs; numbers at least `_MIN_STRIDE` apart, with similarly many points, count as
+    steps.
     """
     found = []
     for name, block in sorted(blocks.items()):
@@ -232,7 +233,7 @@ def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
 def length(curve: Curve) -> int:
     """Return the number of steps up to the last point of a curve, which must not be empty: 200 if its steps are 0, 1, ..., 199.
 
-    A curve from 0 to 200 begins with an evaluation before the training, so it has 200 steps as well.
+    A curve with steps from 0 to 200 also has 200 steps, because its first evaluation precedes the training.
     """
     last = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)

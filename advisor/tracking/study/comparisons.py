@@ -1,4 +1,4 @@
-"""Compares trials by their last values and by other metrics, and reports results that differ from the analysis."""
+"""Compares trials by their last values and by other metrics, and reports comparisons that contradict the analysis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
 
 _LEVEL = 0.05
-"""Maximum probability, per study, of a false disagreement between metrics that depend on no hyperparameter."""
+"""Maximum probability, per study, of a false report that two metrics disagree, if no hyperparameter affects them."""
 _MIN_TRIALS = 8
 """Minimum number of trials to compare the preferences of two metrics."""
 _COSTS = frozenset("latency vram flops macs".split())
@@ -25,24 +25,26 @@ _RESOURCES, _UNITS = (
     frozenset(("memory", "energy")),
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
-"""Resources, whose names also occur in metrics of quality, and the words that show that a metric measures a resource."""
+"""Names of resources that also occur in metrics of quality, and the words that show that a metric measures the resource."""
 _COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
-"""Words of costs that imply a direction, and "average". Any other word with a direction names a quality."""
+"""Words that mean a low cost of the model (such as "latency") and imply a direction, and "average". Any other word with a direction
+names a quality.
+"""
 
 
-def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
-    """Return the study with decisions and warnings about comparisons that give a different result.
+def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
+    """Return the study with decisions and warnings about comparisons that contradict the analysis.
 
-    summaries: the objective's value that each trial logged at its end without a step; tuners compare this value.
+    summaries: the value of the objective that each trial logged at its end without a step; tuners compare these values.
     """
     return replace(
         study,
-        decisions=(*study.decisions, *_several_directions(study), *_by_last_value(study, summaries)),
-        warnings=(*study.warnings, *_disagreement(study), *_dearer(study)),
+        decisions=(*study.decisions, *_several_objectives(study), *_disagreement_of_last_values(study, summaries)),
+        warnings=(*study.warnings, *_disagreement(study), *_costlier_models(study)),
     )
 
 
-def _several_directions(study: Study) -> Iterator[Decision]:
+def _several_objectives(study: Study) -> Iterator[Decision]:
     """Yield a decision if the tuner's tags declare several objectives."""
     counts = [declared.count_directions(t.tags) for t in study.trials]
     if counts and min(counts) > 1:
@@ -51,7 +53,7 @@ def _several_directions(study: Study) -> Iterator[Decision]:
         yield Decision(topic="objective", text=text, overrule="--objective METRIC")
 
 
-def _by_last_value(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
+def _disagreement_of_last_values(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
     """Yield a decision if the best trial by its best step is not the best one by its last value or summary."""
     ranked = study.ranked()
     sign = 1 if study.minimize else -1
@@ -81,7 +83,7 @@ def _by_last_value(study: Study, summaries: Mapping[int, float]) -> Iterator[Dec
 
 
 def _disagreement(study: Study) -> Iterator[str]:
-    """Yield one warning if another validation metric prefers the opposite end of a range."""
+    """Yield one warning if, by another validation metric, the best values lie at the opposite end of a range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
     others = _other_objectives(study)
@@ -93,17 +95,18 @@ def _disagreement(study: Study) -> Iterator[str]:
             known = np.isfinite(costs) & np.isfinite(positions)
             if known.sum() < _MIN_TRIALS:
                 continue
-            own = _trend(positions[known], study.costs[[t.index for t in trials]][known], _LEVEL / tests)
-            its = _trend(positions[known], costs[known], _LEVEL / tests)
+            own = _rank_correlation(positions[known], study.costs[[t.index for t in trials]][known], _LEVEL / tests)
+            its = _rank_correlation(positions[known], costs[known], _LEVEL / tests)
             if own * its < 0:
                 yield (
-                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_end(own)} {clean(name)}, "
-                    f"{clean(other)} at {_end(its)} {clean(name)}. The analysis follows the first; --objective chooses another."
+                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_range_end(own)} "
+                    f"{clean(name)}, {clean(other)} at {_range_end(its)} {clean(name)}. "
+                    "The analysis follows the first; choose another with --objective."
                 )
                 return
 
 
-def _dearer(study: Study) -> Iterator[str]:
+def _costlier_models(study: Study) -> Iterator[str]:
     """Yield one warning if trials with better results have a higher latency, memory or other cost of the model."""
     trials, metric = study.ranked(), clean(study.spec.objective.metric)
     costs = study.costs[[t.index for t in trials]]
@@ -112,7 +115,7 @@ def _dearer(study: Study) -> Iterator[str]:
         curves = [study.metrics[name].curve(t.index).finite.values for t in trials]
         values = np.array([float(c[-1]) if len(c) else math.nan for c in curves])
         known = np.isfinite(values)
-        if known.sum() >= _MIN_TRIALS and _trend(values[known], costs[known], _LEVEL / len(names)) < 0:
+        if known.sum() >= _MIN_TRIALS and _rank_correlation(values[known], costs[known], _LEVEL / len(names)) < 0:
             low, high = number(float(values[known].min())), number(float(values[known].max()))
             yield (
                 f"Trials with better {metric} have higher {clean(name)} ({low} to {high}). The analysis judges {metric} alone. If "
@@ -126,22 +129,28 @@ def _measures_cost(study: Study, name: str) -> bool:
     words = metric_direction.words(name)
     of_model = not _COSTS.isdisjoint(words) or not (_RESOURCES.isdisjoint(words) or _UNITS.isdisjoint(words))
     quality = metric_direction.direction_of("_".join(w for w in words if w not in _COST_DIRECTIONS)) is not None
-    return not own and not metric_names.is_companion(name) and of_model and not quality
+    return not own and not metric_names.is_window_or_system_metric(name) and of_model and not quality
 
 
-def _end(slope: float) -> str:
+def _range_end(slope: float) -> str:
     return "low" if slope > 0 else "high"
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return other metrics on the same data as the objective whose names state a direction, with the sign that makes them costs."""
+    """Return the other metrics of the objective's data split, if their names state a direction, each with the sign that makes it a
+    cost.
+    """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)
     found: dict[tuple[str, ...], tuple[str, int]] = {}
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
         quantity = metric_direction.quantity(metric)
         direction = metric_direction.direction_of(metric)
-        if metric_direction.split_of(metric) != split or direction is None or metric_names.is_companion(metric):
+        if (
+            metric_direction.split_of(metric) != split
+            or direction is None
+            or metric_names.is_window_or_system_metric(metric)
+        ):
             continue
         if metric_names.measures_success(metric) and quantity != metric_direction.quantity(own):
             found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
@@ -153,11 +162,11 @@ def _best(study: Study, trial: int, metric: str, sign: int) -> float:
     return float((sign * values).min()) if len(values) else math.nan
 
 
-def _trend(positions: FloatArray, costs: FloatArray, level: float) -> float:
+def _rank_correlation(positions: FloatArray, costs: FloatArray, level: float) -> float:
     """Return Spearman's correlation of position and cost; 0 unless it is significant at this level."""
     if len(np.unique(positions)) < 2 or len(np.unique(costs)) < 2:
         return 0.0
-    from scipy.stats import spearmanr  # slow to load, and rarely needed
+    from scipy.stats import spearmanr  # imported here, because the module loads slowly and is rarely needed
 
     result = spearmanr(positions, costs)
     return float(result.statistic) if result.pvalue <= level else 0.0

@@ -1,5 +1,6 @@
-"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise these runs would count as
-repeats."""
+"""Joins runs that continue an interrupted run of the same trial, for example after preemption; unjoined, they would count as
+repeats.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from advisor.tracking.study.probes import select_runs
 _MAX_FIRST_NAMES = 8
 """Number of parameters to compare first, because comparing a thousand parameters of a thousand runs takes seconds."""
 _MAX_LENGTH_DIFFERENCE = 0.02
-"""Maximum relative difference in length between the longest run and a trial whose two parts both count from zero."""
+"""Maximum relative difference in length between the longest run and a trial made of two parts that both count from zero."""
 _MAX_GAP = 1.5
 """Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RunPart:
     """A run, or several joined runs, as a possible part of a trial."""
 
     status: RunStatus
@@ -37,11 +38,11 @@ class _Part:
     first: int
     last: int
     interval: int
-    """Mean distance between the logged steps of the metric that was logged most rarely."""
+    """Mean distance between logged steps, for the metric that was logged most rarely."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Join:
+class _Continuation:
     """A run and its continuation, as indices in `Experiment.runs`."""
 
     former: int
@@ -51,24 +52,26 @@ class _Join:
 
 
 def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment with each interrupted run and its continuation as one run, and the decision about them.
+    """Return the experiment with each interrupted run and its continuation joined into one run, and the decisions to join.
 
-    The joined run has the id of the last part. Where parts overlap, the later one counts.
+    The joined run has the id of the last part. If parts overlap, the later part counts.
     """
-    groups = _same_settings(experiment)
-    parts = _parts(experiment) if groups else {}
-    if not parts or any(p.first >= axes.FIRST_TIME for p in parts.values()):  # steps that are times say nothing
+    groups = _groups_with_equal_settings(experiment)
+    parts = _run_parts(experiment) if groups else {}
+    if not parts or any(
+        p.first >= axes.FIRST_TIME for p in parts.values()
+    ):  # steps that are times show no continuation
         return experiment, ()
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
-    joins: list[_Join] = []
+    joins: list[_Continuation] = []
     for group in groups:
         ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
         for former, later in pairwise(ordered):
             one, two = parts[former], parts[later]
             restarts = _continues(one, two, usual, longest)
             if restarts is not None:
-                joins.append(_Join(former, later, restarts))
+                joins.append(_Continuation(former, later, restarts))
                 last = two.last + (one.last + one.interval - two.first if restarts else 0)
                 parts[later] = replace(two, first=min(one.first, two.first), last=last, started=one.started)
     if not joins:
@@ -78,37 +81,37 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     return _join_runs(experiment, joins), (Decision(topic="status", text=text),)
 
 
-def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
-    """Return None if `two` does not continue `one`, else whether `two` counts its steps from zero.
+def _continues(earlier: _RunPart, later: _RunPart, usual_first_step: int, longest: int) -> bool | None:
+    """Return None if `later` does not continue `earlier`; True if `later` continues it and counts its steps from zero; else False.
 
-    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever the status of `one`. If `one` was
-    killed, `two` continues it in two more cases: `two` starts again and gets further, or it counts from zero and both together are
-    as long as the longest run.
+    usual_first_step: first step of complete runs. Steps that start where `earlier` ended are evidence, whatever the status of
+    `earlier`. If `earlier` was killed, `later` continues it in two more cases: if `later` starts again and gets further, or if
+    `later` counts from zero and both together are as long as the longest run.
     """
-    if two.started < one.ended:
+    if later.started < earlier.ended:
         return None
-    interval = max(one.interval, two.interval)
-    if two.first > usual + interval:
-        goes_on = two.first <= one.last + _MAX_GAP * interval and two.last > one.last
+    interval = max(earlier.interval, later.interval)
+    if later.first > usual_first_step + interval:
+        goes_on = later.first <= earlier.last + _MAX_GAP * interval and later.last > earlier.last
         return False if goes_on else None
-    if one.status != "KILLED":
+    if earlier.status != "KILLED":
         return None
-    together = one.last + one.interval + two.last - two.first
+    together = earlier.last + earlier.interval + later.last - later.first
     error = _MAX_LENGTH_DIFFERENCE * longest + interval
-    if two.last < longest - error and abs(together - longest) <= error:
+    if later.last < longest - error and abs(together - longest) <= error:
         return True
-    return False if two.last >= one.last else None
+    return False if later.last >= earlier.last else None
 
 
-def _same_settings(experiment: Experiment) -> list[list[int]]:
+def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     """Return groups of runs with the same parameters, seed and fold. Runs without parameters form no group."""
     logged = {name for run in experiment.runs for name in run.params}
     few = set(sorted(logged)[:_MAX_FIRST_NAMES])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
     if all(parts) and len(set(map(_params_key, parts))) == len(parts):
-        return []  # all runs differ in the first names already
+        return []  # all runs already differ in these first names
     parsed = inference.parse_params([run.params for run in experiment.runs])
-    of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.counts_trials(n)}
+    of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.is_trial_number(n)}
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
         seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
@@ -123,7 +126,7 @@ def _params_key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
 
-def _parts(experiment: Experiment) -> dict[int, _Part]:
+def _run_parts(experiment: Experiment) -> dict[int, _RunPart]:
     """Return the runs with points and a known start, by index."""
     count = len(experiment.runs)
     low, high, interval = np.full(count, _NO_STEP), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -131,14 +134,14 @@ def _parts(experiment: Experiment) -> dict[int, _Part]:
     for metric, points in experiment.points.items():
         if metric.startswith("system/") or not len(points.runs):
             continue
-        first, last = _extent(points, count)
+        first, last = _first_and_last_steps(points, count)
         number = np.bincount(points.runs, minlength=count)
         several = number > 1
         interval[several] = np.maximum(interval[several], (last - first)[several] // (number - 1)[several])
         low, high = np.minimum(low, first), np.maximum(high, last)
         np.maximum.at(ended, points.runs, np.nan_to_num(points.times, nan=-np.inf))
     return {
-        i: _Part(run.status, run.started, float(ended[i]), int(low[i]), int(high[i]), int(interval[i]))
+        i: _RunPart(run.status, run.started, float(ended[i]), int(low[i]), int(high[i]), int(interval[i]))
         for i, run in enumerate(experiment.runs)
         if run.started is not None and high[i] >= 0 and math.isfinite(ended[i])
     }
@@ -150,7 +153,7 @@ _NO_STEP = np.iinfo(np.int64).max
 """First step of a run without points."""
 
 
-def _extent(points: Points, runs: int) -> tuple[IntArray, IntArray]:
+def _first_and_last_steps(points: Points, runs: int) -> tuple[IntArray, IntArray]:
     """Return the first and the last step of each run, shape (runs,)."""
     first, last = np.full(runs, _NO_STEP), np.full(runs, -1, dtype=np.int64)
     np.minimum.at(first, points.runs, points.steps)
@@ -158,24 +161,24 @@ def _extent(points: Points, runs: int) -> tuple[IntArray, IntArray]:
     return first, last
 
 
-def _join_runs(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
-    """Return the experiment with the parts of each trial as one run. joins: in the order in which the later parts ran."""
+def _join_runs(experiment: Experiment, continuations: Sequence[_Continuation]) -> Experiment:
+    """Return the experiment with the parts of each trial as one run. continuations: in the order in which the later parts ran."""
     fits = experiment.fits_in_memory
-    points = {metric: _joined_points(p, joins, fits=fits) for metric, p in experiment.points.items()}
+    points = {metric: _joined_points(p, continuations, fits=fits) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)
-    for join in joins:
+    for join in continuations:
         former, later = runs[join.former], runs[join.later]
         tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _END_TAGS}, **later.tags}
         runs[join.later] = replace(later, started=former.started, tags=tags)
     keep = np.ones(len(runs), dtype=np.bool_)
-    keep[[join.former for join in joins]] = False
+    keep[[join.former for join in continuations]] = False
     return select_runs(replace(experiment, runs=tuple(runs), points=points), keep)
 
 
-def _joined_points(points: Points, joins: Sequence[_Join], *, fits: bool) -> Points:
+def _joined_points(points: Points, continuations: Sequence[_Continuation], *, fits: bool) -> Points:
     runs, steps = points.runs.copy(), points.steps.copy()
     keep = np.ones(len(runs), dtype=np.bool_)
-    for join in joins:
+    for join in continuations:
         former, later = np.flatnonzero(keep & (runs == join.former)), np.flatnonzero(runs == join.later)
         if not len(later):
             runs[former] = join.later
@@ -186,4 +189,4 @@ def _joined_points(points: Points, joins: Sequence[_Join], *, fits: bool) -> Poi
         keep[former[steps[former] >= steps[later].min()]] = False
         runs[former] = join.later
     columns = runs[keep], steps[keep], points.values[keep], points.times[keep]
-    return Points(*spill.offload(columns, fits=fits))
+    return Points(*spill.move_to_file(columns, fits=fits))

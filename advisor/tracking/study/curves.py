@@ -17,12 +17,12 @@ from advisor.model.study import CurveBlock
 from advisor.model.words import clean, count, listed
 from advisor.stats.curve import HUGE
 from advisor.system import spill
-from advisor.tracking.points.collect import ascending
+from advisor.tracking.points.collect import is_ascending
 from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
 _MAX_STEP = 2**53
-"""Maximum usable step. Larger integers, such as nanosecond timestamps, are not all distinct as 64-bit floats."""
+"""Maximum usable step. Larger integers, such as nanosecond timestamps, may become equal as 64-bit floats."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 
@@ -33,7 +33,7 @@ class Curves:
 
     blocks: dict[str, CurveBlock]
     """The curves of each metric, by metric name."""
-    start: axes.Start
+    start: axes.StepOffsets
     warnings: tuple[str, ...]
     summaries: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Values that were logged without a step after the end of a curve, by metric name and trial."""
@@ -46,16 +46,16 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     trial_of[indices] = np.arange(len(indices))
     started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
     fits = experiment.fits_in_memory
-    parts = {m: _block(points, trial_of, started, fits=fits) for m, points in experiment.points.items()}
+    parts = {m: _curves_of_metric(points, trial_of, started, fits=fits) for m, points in experiment.points.items()}
     summaries = {metric: part.summaries for metric, part in parts.items() if part.summaries}
     stepless = [metric for metric, part in parts.items() if part.stepless]
     repeated = [
         f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
         for metric, part in parts.items()
-        if part.dropped and "time" not in words(metric)  # TRL logs the time of each call, and no rule reads that
+        if part.dropped and "time" not in words(metric)  # TRL logs the time of each call, which no rule reads
     ]
-    blocks, start = axes.from_start({metric: part.block for metric, part in parts.items()}, len(indices))
-    aligned, by_epoch = axes.align(blocks)
+    blocks, start = axes.count_from_start({metric: part.block for metric, part in parts.items()}, len(indices))
+    aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
     warnings = []
     if stepless:
         names = ", ".join(sorted(stepless)[:_MAX_NAMES])
@@ -71,12 +71,12 @@ def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decisio
     if summaries:
         names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
         trials = count(len(set().union(*summaries.values())), "trial")
-        text = f"{trials} logged {names} once more without a step at the end: a summary, no point of the curve."
+        text = f"{trials} logged {names} once more without a step at the end: a summary, not a point of the curve."
         yield Decision(topic="steps", text=text)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _CurvesOfMetric:
     """The curves of one metric."""
 
     block: CurveBlock
@@ -89,30 +89,32 @@ class _Part:
     """Value that each trial logged without a step after the end of its curve."""
 
 
-def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> _Part:
+def _curves_of_metric(
+    points: Points, trial_of_run: IntArray, start_times: FloatArray, *, fits: bool
+) -> _CurvesOfMetric:
     """Return the curves of one metric."""
-    trials, steps, values, times = _sort(points, trial_of)
+    trials, steps, values, times = _sort_points(points, trial_of_run)
     late = _late_points(trials, steps, times)
     summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
     if len(late):
         trials, steps = np.delete(trials, late), np.delete(steps, late)
         values, times = np.delete(values, late), np.delete(times, late)
-    stepless = _is_stepless(trials, steps, len(started))
+    stepless = _is_stepless(trials, steps, len(start_times))
     dropped = 0
     if stepless:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
-    elif not ascending(trials, steps):
+    elif not is_ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        # Loggers repeat an equal value, such as the epoch; only values that differ are lost.
+        # Loggers repeat equal values, such as the epoch; only different values at the same step are a loss.
         dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     if (huge := np.abs(values) > HUGE).any():
         values = np.where(huge, np.copysign(np.inf, values), values)
-    counts = np.bincount(trials, minlength=len(started))
+    counts = np.bincount(trials, minlength=len(start_times))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
+    steps, values, times = spill.move_to_file((steps, values, times - start_times[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
-    return _Part(block, stepless, dropped, summaries)
+    return _CurvesOfMetric(block, stepless, dropped, summaries)
 
 
 def _late_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
@@ -134,22 +136,22 @@ def _late_points(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArr
     return np.array(found, dtype=np.int64)
 
 
-def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+def _sort_points(points: Points, trial_of_run: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return trials, steps, values and times of the points, sorted by trial, step and time and without exact duplicates."""
-    trials = trial_of[points.runs]
+    trials = trial_of_run[points.runs]
     steps, values, times = points.steps, points.values, points.times
     if not (is_trial := trials >= 0).all():
         trials, steps, values, times = trials[is_trial], steps[is_trial], values[is_trial], times[is_trial]
-    if ascending(trials, steps):  # already sorted, as in nearly all experiments
+    if is_ascending(trials, steps):  # the rows are already sorted, as in nearly all experiments
         return trials, steps, values, times
     order = np.lexsort((times, steps, trials))
     trials, steps, values, times = trials[order], steps[order], values[order], times[order]
-    if not (new := _differs(trials, steps, times, values)).all():
+    if not (new := _differs_from_previous(trials, steps, times, values)).all():
         trials, steps, values, times = trials[new], steps[new], values[new], times[new]
     return trials, steps, values, times
 
 
-def _differs(*columns: NDArray[Any]) -> BoolArray:
+def _differs_from_previous(*columns: NDArray[Any]) -> BoolArray:
     """Return a mask of rows that differ from the preceding row. columns: arrays of 8-byte numbers, each of shape (n,)."""
     new = np.ones(len(columns[0]), dtype=np.bool_)
     new[1:] = np.logical_or.reduce([(bits := c.view(np.int64))[1:] != bits[:-1] for c in columns])

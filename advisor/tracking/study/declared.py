@@ -24,14 +24,14 @@ _INTS = frozenset(("IntDistribution", "IntUniformDistribution", "IntLogUniformDi
 _WHY = "as the tuner declares it in the runs' tags"
 
 
-def has_tags(run: Run) -> bool:
+def has_tuner_tags(run: Run) -> bool:
     """Return True if the run has the tags of a tuner's trial."""
     return {"number", "state"} <= run.tags.keys() or any(tag.endswith(_SUFFIX) for tag in run.tags)
 
 
 def direction(runs: Sequence[Run]) -> Direction | None:
     """Return the direction that the tuner's tags declare in most runs; None if they declare none or several."""
-    tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tags(run))
+    tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tuner_tags(run))
     known = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
     if not known:
         return None
@@ -45,7 +45,7 @@ def count_directions(tags: Mapping[str, str]) -> int:
 
 
 def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
-    """Return the parameters whose declared choices contain None, so that None is one of their values."""
+    """Return the parameters whose declared choices contain None, so that the word "None" in a run is a value."""
     return frozenset(
         name for name, found in _distributions(runs).items() for _, values in found if None in values.get("choices", ())
     )
@@ -60,50 +60,52 @@ def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> di
     result = {}
     for name, found in _distributions(runs).items():
         values = [p[name] for p in params if name in p]
-        parameter = _parameter(found, any(isinstance(v, str) for v in values))
+        parameter = _declared_parameter(found, any(isinstance(v, str) for v in values))
         if parameter is not None and values and all(parameter.allows(v) for v in values):
             result[name] = parameter
     return result
 
 
-def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Fields]]]:
+def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Arguments]]]:
     """Return each parameter's distinct distributions: its class and its arguments."""
     texts: dict[str, set[str]] = {}
     for run in runs:
         for tag, text in run.tags.items():
             if tag.endswith(_SUFFIX) and len(tag) > len(_SUFFIX):
                 texts.setdefault(tag.removesuffix(_SUFFIX), set()).add(text)
-    return {name: {parsed for t in found if (parsed := _parse(t)) is not None} for name, found in texts.items()}
+    return {
+        name: {parsed for t in found if (parsed := _parse_distribution(t)) is not None} for name, found in texts.items()
+    }
 
 
-class _Fields(dict[str, Any]):
+class _Arguments(dict[str, Any]):
     """Arguments of a distribution, hashable by identity so that a set can hold them."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def _parse(text: str) -> tuple[str, _Fields] | None:
+def _parse_distribution(text: str) -> tuple[str, _Arguments] | None:
     """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; None for other text."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             return None
-        return call.func.id, _Fields((k.arg, ast.literal_eval(k.value)) for k in call.keywords if k.arg is not None)
+        return call.func.id, _Arguments((k.arg, ast.literal_eval(k.value)) for k in call.keywords if k.arg is not None)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
 
 
-def _parameter(found: set[tuple[str, _Fields]], as_text: bool) -> Parameter | None:
+def _declared_parameter(distributions: set[tuple[str, _Arguments]], as_text: bool) -> Parameter | None:
     """Return the declared parameter; None if it has a single value or a study file cannot express it."""
-    kinds = {kind for kind, _ in found}
-    fields = [values for _, values in found]
+    kinds = {kind for kind, _ in distributions}
+    fields = [values for _, values in distributions]
     try:
         if kinds == {"CategoricalDistribution"}:
             return _categorical([c for f in fields for c in f["choices"]], as_text)
         if not kinds or not (kinds <= _FLOATS or kinds <= _INTS):
             return None
         low, high = min(float(f["low"]) for f in fields), max(float(f["high"]) for f in fields)
-        log = all(kind in _LOG or f.get("log") is True for kind, f in found)
+        log = all(kind in _LOG or f.get("log") is True for kind, f in distributions)
         parameter = Parameter(
             type="int" if kinds <= _INTS else "float", low=low, high=high, scale="log" if log else "linear", why=_WHY
         )

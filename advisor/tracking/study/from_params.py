@@ -13,7 +13,9 @@ from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words of parameter names whose value is the objective, such as metric_for_best_model and early_stopping.monitor."""
+"""Last words of the names of parameters whose value is the objective's name, such as metric_for_best_model and
+early_stopping.monitor.
+"""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _WHOLE = frozenset("global total effective".split())
 _ACCUMULATION = ("accumulation", "accumulate", "accum")
@@ -66,27 +68,31 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 
 
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
-    """Return each trial's planned optimizer steps from its parameters, or only None if most trials ended at another step.
+    """Return each trial's planned optimizer steps from its parameters, or None for all trials if most ended at another step.
 
-    ends: last logged step of each trial, shape (trials,). If most trials end at another step, the parameter does not state the
-    number of steps.
+    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with most trials' last steps states something
+    else.
     """
-    planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
+    planned = [
+        next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params
+    ]
     reached = [
         0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0
     ]
     return planned if reached and 2 * sum(reached) >= len(reached) else [None] * len(planned)
 
 
-def _counts_steps(name: str) -> bool:
+def _is_step_count(name: str) -> bool:
     return counts_training(name) and bool(_STEPS & set(words_of(name)))
 
 
 def batch_size(params: Mapping[str, Value]) -> float:
-    """Return the number of examples of one optimizer step, over all micro-batches, that the trial's parameters state; else NaN."""
+    """Return the number of examples per optimizer step (all micro-batches together) by the trial's parameters; NaN if they do not
+    state it.
+    """
     names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
     for name in names:
-        if (size := count(params[name])) >= 1:
+        if (size := parse_count(params[name])) >= 1:
             return size * (1 if is_whole_batch(name) else micro_batches(params))
     return math.nan
 
@@ -94,17 +100,17 @@ def batch_size(params: Mapping[str, Value]) -> float:
 def micro_batches(params: Mapping[str, Value]) -> int:
     """Return the number of gradient accumulation steps in the trial's parameters; 1 if they do not state it."""
     for name, value in params.items():
-        if any(word in _ACCUMULATION for word in words_of(name)) and (number := count(value)) >= 1:
+        if any(word in _ACCUMULATION for word in words_of(name)) and (number := parse_count(value)) >= 1:
             return int(number)
     return 1
 
 
 def is_whole_batch(name: str) -> bool:
-    """Return True if the name denotes the batch of one optimizer step, over all micro-batches: global_batch_size."""
+    """Return True if the name denotes the whole batch of an optimizer step and not a micro-batch, as global_batch_size does."""
     return bool(_WHOLE & set(words_of(name)))
 
 
-def count(value: Value) -> float:
+def parse_count(value: Value) -> float:
     """Return the value if it is an integer, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
-from advisor.model.parameter_kinds import is_continuous
-from advisor.model.space import Value, same
+from advisor.model.parameter_kinds import can_be_fractional
+from advisor.model.space import Value, equal_values
 from advisor.model.spec import Parameter, StudySpec
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
@@ -27,7 +27,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
     warnings = []
     for name, parameter in spec.searched.items():
         values = [p[name] for p in params if name in p]
-        if not values and not _exists(parameter, params):
+        if not values and not _exists_in_a_trial(parameter, params):
             continue
         if not values:
             raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
@@ -39,12 +39,14 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
         if outside == len(values):
             raise AdvisorError(
                 f"the study file searches {name!r} {_domain(parameter)}, but no trial used a value in it; "
-                f"the trials used {_used(values)}: pass the study file that these trials were drawn from"
+                f"the trials used {_used_values(values)}: pass the study file that these trials were drawn from"
             )
         if outside:
             trials = f"{outside:,} of {len(values):,} trials"
             warnings.append(f"{trials} used a value of {name!r} that the study file, {_domain(parameter)}, leaves out.")
-    return {name: _as_logged(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
+    return {
+        name: _with_logged_type(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()
+    }, warnings
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
@@ -58,39 +60,39 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> 
     return spec
 
 
-def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Return True if at least one trial meets the condition under which the parameter exists."""
+def _exists_in_a_trial(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
+    """Return True if the parameter exists in at least one trial: it may depend on another parameter's value."""
     condition = (parameter.when or {}).items()
-    return any(all(k in trial and same(trial[k], v) for k, v in condition) for trial in params)
+    return any(all(k in trial and equal_values(trial[k], v) for k, v in condition) for trial in params)
 
 
 def _domain(parameter: Parameter) -> str:
     if parameter.numeric:
         return f"from {parameter.low:g} to {parameter.high:g}"
-    return f"among {_join([str(o) for o in parameter.options])}"
+    return f"among {_join_words([str(o) for o in parameter.options])}"
 
 
-def _used(values: Sequence[Value]) -> str:
+def _used_values(values: Sequence[Value]) -> str:
     numbers = [v for v in values if not isinstance(v, str | bool)]
     if len(numbers) < len(values):
-        return _join(sorted({str(v) for v in values}))
+        return _join_words(sorted({str(v) for v in values}))
     low, high = min(numbers), max(numbers)
     return f"{low:.3g} to {high:.3g}" if low < high else f"{low:.6g}"
 
 
-def _join(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return ", ".join(words[:_MAX_WORDS]) + (f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else "")
 
 
-def _as_logged(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
+def _with_logged_type(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
     """Return the declared parameter. If the study file does not set a type, take it from the trials' values.
 
-    An integer range with a fractional end counts as a range of floats.
+    A range with a fractional end counts as a range of floats, even if its type is int.
     """
     ends = [end for end in (parameter.low, parameter.high) if end is not None]
     fractional = parameter.type == "int" and not all(float(end).is_integer() for end in ends)
     if not parameter.numeric or (parameter.type is not None and not fractional):
         return parameter
     logged = [v for v in values if v is not None]
-    whole = bool(logged) and all(isinstance(v, int) for v in logged) and not (fractional or is_continuous(name))
+    whole = bool(logged) and all(isinstance(v, int) for v in logged) and not (fractional or can_be_fractional(name))
     return parameter.model_copy(update={"type": "int" if whole else "float"})

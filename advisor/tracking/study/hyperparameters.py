@@ -1,6 +1,6 @@
-"""Leaves out logged parameters that are no hyperparameters: measurements, run names, and those that the user ignores.
+"""Leaves out logged parameters that are no hyperparameters: measurements, run names, and parameters that the user wants ignored.
 
-This is decided before anything else, so that all decisions agree on which runs have the same setting.
+This step precedes all other decisions, so that they agree on which runs have the same setting.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from advisor.model.parameter_kinds import is_continuous
+from advisor.model.parameter_kinds import can_be_fractional
 from advisor.model.space import FloatArray, Scale, Value, range_scale
 from advisor.model.spec import MAX_NAME, SAME, Parameter
 
@@ -32,7 +32,7 @@ _NAMES_A_RUN = re.compile(
     r"name|tags?|notes?|comments?|description|desc|title|group|label)$",
     re.IGNORECASE,
 )
-"""Names of parameters whose words name a run or a group of runs."""
+"""Names of parameters whose value is the name of a run or of a group of runs."""
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
@@ -68,57 +68,64 @@ def parse_value(text: str) -> Value | None:
     return number if math.isfinite(number) else stripped
 
 
-def counts_trials(name: str) -> bool:
+def is_trial_number(name: str) -> bool:
     """Return True if the parameter numbers a trial, a repeat or a fold, by its name."""
     return bool(_COUNTS_TRIALS.search(name))
 
 
-def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()) -> list[dict[str, Value]]:
+def parse_params(
+    logged_params: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()
+) -> list[dict[str, Value]]:
     """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed.
 
-    with_none: names for which the word None is a value in any case; for others, see `_has_none`.
+    with_none: names for which the word None is always a value; for other names, see `_none_is_choice`.
     """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
-        for params in raw
+        for params in logged_params
     ]
     logged = {name for params in parsed for name in params}
-    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or counts_trials(n)))
+    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or is_trial_number(n)))
     names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
-    _add_none(parsed, raw, names, with_none)
+    _add_none(parsed, logged_params, names, with_none)
     for name in names:
-        _unify(parsed, name)
+        _unify_types(parsed, name)
     return [{name: params[name] for name in names if name in params} for params in parsed]
 
 
-def log_same_names(raw: Sequence[Mapping[str, str]]) -> bool:
-    """Return True if all trials logged the same parameters, each with a value; `parse_params` then returns the same names for
+def logged_same_parameters(logged_params: Sequence[Mapping[str, str]]) -> bool:
+    """Return True if all trials logged the same parameters, each with a value, so that `parse_params` returns the same names for
     all.
     """
-    texts = {text.strip().lower() for params in raw for text in params.values()}
-    return len({frozenset(params) for params in raw}) == 1 and texts.isdisjoint(("", *_MISSING))
+    texts = {text.strip().lower() for params in logged_params for text in params.values()}
+    return len({frozenset(params) for params in logged_params}) == 1 and texts.isdisjoint(("", *_MISSING))
 
 
 def _add_none(
-    parsed: list[dict[str, Value]], raw: Sequence[Mapping[str, str]], names: Sequence[str], always: Collection[str]
+    parsed: list[dict[str, Value]],
+    logged_params: Sequence[Mapping[str, str]],
+    names: Sequence[str],
+    always: Collection[str],
 ) -> None:
-    """Add the value "None" where a trial logged it for a parameter whose other values are choices too."""
+    """Add the value "None" for each trial that logged it, for parameters whose other values are choices."""
     unset = {}
     for name in names:
         trials_without = [i for i, params in enumerate(parsed) if name not in params]
-        if rows := [i for i in trials_without if raw[i].get(name, "").strip().lower() in _NONE]:
+        if rows := [i for i in trials_without if logged_params[i].get(name, "").strip().lower() in _NONE]:
             unset[name] = rows
-    found = [name for name, rows in unset.items() if name in always or _has_none(name, rows, parsed, names)]
+    found = [name for name, rows in unset.items() if name in always or _none_is_choice(name, rows, parsed, names)]
     for name in found:
         for i in unset[name]:
             parsed[i][name] = "None"
 
 
-def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]) -> bool:
-    """Return True if None is one of the parameter's choices; False if it says that the parameter does not exist in these trials.
+def _none_is_choice(
+    name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]
+) -> bool:
+    """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in these trials.
 
-    A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. Numbers that
-    rarely repeat form a range, which cannot contain None.
+    A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. If numbers
+    rarely repeat, they form a range, which cannot contain None.
     """
     values = [p[name] for p in parsed if name in p]
     distinct = set(values)
@@ -149,7 +156,7 @@ def _is_label(name: str, values: Sequence[Value], trials: int) -> bool:
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
 
 
-def _unify(parsed: list[dict[str, Value]], name: str) -> None:
+def _unify_types(parsed: list[dict[str, Value]], name: str) -> None:
     """Convert all values of `name` to one type: mixed int and float to float, mixed numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
@@ -161,7 +168,7 @@ def _unify(parsed: list[dict[str, Value]], name: str) -> None:
 
 
 def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
-    """Infer the parameter from the trials' values, shape (n,). If the values are all equal, it is fixed."""
+    """Infer the parameter from the trials' values, shape (n,). A parameter whose values are all equal is fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
         return Parameter(role="fixed", value=distinct[0], why=SAME)
@@ -175,7 +182,7 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
     numbers = np.array(distinct, dtype=np.float64)
     return Parameter(
         role="nuisance",
-        type="int" if isinstance(distinct[0], int) and not is_continuous(name) else "float",
+        type="int" if isinstance(distinct[0], int) and not can_be_fractional(name) else "float",
         low=float(numbers.min()),
         high=float(numbers.max()),
         scale=infer_scale(numbers, name),
@@ -186,9 +193,9 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
 def infer_scale(values: FloatArray, name: str = "") -> Scale:
     """Return the scale (linear or log) on which the distinct values, shape (n,), are more evenly spaced.
 
-    It is linear unless the values are positive and their ratio is at least 4. Learning rates and regularisation strengths, which
-    are usually searched on a log scale, get a log scale if their values span at least one decade. Momentum and betas get a
-    reverse-log scale if their distances from 1 span at least one decade.
+    The scale is linear unless the values are positive and their ratio is at least 4. Learning rates and regularisation
+    strengths, which are usually searched on a log scale, get a log scale if their values span at least one decade. Momentum and
+    betas get a reverse-log scale if their distances from 1 span at least one decade.
     """
     ordered = np.unique(values)
     if range_scale(name, float(ordered[0]), float(ordered[-1]), "linear") == "reverse-log":
@@ -223,8 +230,8 @@ def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Paramet
 def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]) -> dict[str, Value] | None:
     """Return {switch: value} if exactly the trials with that value have the parameter, and at least two trials on each side.
 
-    Among several such switches, prefer the one in most trials, then the first by name. Circles are impossible: a switch exists
-    in more trials than the parameters that depend on it.
+    If several switches qualify, return the one in most trials, then the first by name. Circular conditions are impossible,
+    because a switch exists in more trials than the parameters that depend on it.
     """
     having = {i for i, trial in enumerate(params) if name in trial}
     if len(having) == len(params):
@@ -245,11 +252,11 @@ def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str,
     return {switch: value}
 
 
-def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
+def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
-    Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Keep the name in `keep`, else the shortest
-    name.
+    Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Of the names of duplicates, the one in
+    `preferred_names` counts as the original, else the shortest one.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -259,15 +266,15 @@ def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[
             columns.setdefault(column, []).append(name)
     found: dict[str, str] = {}
     for names in columns.values():
-        first = min(names, key=lambda name: (name not in keep, len(name), name))
-        found |= {name: first for name in names if name != first and name not in keep}
+        first = min(names, key=lambda name: (name not in preferred_names, len(name), name))
+        found |= {name: first for name in names if name != first and name not in preferred_names}
     return found
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
     """Return the planned number of steps: the most frequent declared number, or else the most frequent last step.
 
-    A last step of 0 or 1 belongs to a result that was logged once, after the training.
+    Last steps of 0 and 1 do not count: such a result was logged once, after the training.
     """
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:

@@ -1,7 +1,8 @@
 """Infers the kind of workload from the names of all metrics and parameters, from values of parameters and from tags.
 
-A sign is a set of words that one name must contain. Signs form groups, such as losses of a policy and losses of values, because a
-single name misleads: an entropy is logged in classification too. A kind is inferred if the trials show enough of its groups.
+A sign is a set of words that a single name must contain. Signs form groups, such as losses of a policy and losses of values,
+because a single name may mislead: classifiers log an entropy, too. A kind of workload is inferred if the trials show signs from
+enough of its groups.
 """
 
 from __future__ import annotations
@@ -29,27 +30,28 @@ _RETURNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in names of metrics that measure a policy; rewards of given answers do not."""
+"""Signs in names of metrics that measure a policy. Rewards of given answers are no such metrics."""
 _MIN_SHARE = 0.5
 """Minimum share of the trials that must log a name for the name to be a sign."""
 _MAX_SIGNS = 3
 """Maximum number of signs that a decision names."""
 
 
-class _Group(NamedTuple):
-    """Signs of one property of a kind of workload; any of them shows it."""
+class _SignGroup(NamedTuple):
+    """Signs of one property of a kind of workload; any of these signs shows the property."""
 
     metrics: str = ""
-    """Signs in names of metrics, separated by commas; a sign is one or more words, in any order, and "-word" excludes a word."""
+    """Signs in names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with this word.
+    """
     params: str = ""
     """Signs in names of parameters."""
     values: str = ""
     """Signs in values of parameters, and in the experiment's name."""
 
 
-class _Signature(NamedTuple):
+class _KindSignature(NamedTuple):
     kind: Kind
-    groups: tuple[_Group, ...]
+    groups: tuple[_SignGroup, ...]
     required: int
     """Minimum number of groups that the trials must show."""
     meaning: str
@@ -57,47 +59,51 @@ class _Signature(NamedTuple):
 
 
 _SIGNATURES = (
-    _Signature(
+    _KindSignature(
         "no-network",
         (
-            _Group(
+            _SignGroup(
                 params="num leaves, min child weight, min child samples, min data leaf, colsample, bagging fraction"
             ),
-            _Group(params="estimators, boost round, boosting, trees, tree method, reg lambda, reg alpha"),
-            _Group(params="max leaf nodes, min samples leaf, min samples split, max features, criterion"),
-            _Group(params="max depth, n neighbors, kernel C"),
+            _SignGroup(params="estimators, boost round, boosting, trees, tree method, reg lambda, reg alpha"),
+            _SignGroup(params="max leaf nodes, min samples leaf, min samples split, max features, criterion"),
+            _SignGroup(params="max depth, n neighbors, kernel C"),
         ),
         2,
         "train no network, so only the rules about the search space and about decisions apply",
     ),
-    _Signature(
+    _KindSignature(
         "reinforcement-learning",
         (
-            _Group("policy loss, actor loss, pg loss, pi loss, surrogate, policy gradient"),
-            _Group("value loss, critic loss, vf loss, v loss, q loss, qf loss, qf1 loss, td loss, td error"),
-            _Group("entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"),
-            _Group(_RETURNS),
-            _Group("rollout, ep len, env steps"),
-            _Group(params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"),
-            _Group(values="ppo, a2c, a3c, sac, td3, ddpg, dqn, trpo, impala, grpo, reinforce, rainbow"),
+            _SignGroup("policy loss, actor loss, pg loss, pi loss, surrogate, policy gradient"),
+            _SignGroup("value loss, critic loss, vf loss, v loss, q loss, qf loss, qf1 loss, td loss, td error"),
+            _SignGroup(
+                "entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"
+            ),
+            _SignGroup(_RETURNS),
+            _SignGroup("rollout, ep len, env steps"),
+            _SignGroup(
+                params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"
+            ),
+            _SignGroup(values="ppo, a2c, a3c, sac, td3, ddpg, dqn, trpo, impala, grpo, reinforce, rainbow"),
         ),
         2,
         "train a policy, whose training losses need not fall; only its results are judged",
     ),
-    _Signature(
+    _KindSignature(
         "gan",
         (
-            _Group("g loss, gen loss, generator, errg, lossg"),
-            _Group("d loss, disc loss, discriminator, critic loss, errd, lossd, d real, d fake"),
-            _Group(values="gan, wgan, dcgan, stylegan, cyclegan, biggan, sngan, vqgan"),
+            _SignGroup("g loss, gen loss, generator, errg, lossg"),
+            _SignGroup("d loss, disc loss, discriminator, critic loss, errd, lossd, d real, d fake"),
+            _SignGroup(values="gan, wgan, dcgan, stylegan, cyclegan, biggan, sngan, vqgan"),
         ),
         2,
         "train adversarial networks, whose losses need not fall; only other metrics are judged",
     ),
-    _Signature(
+    _KindSignature(
         "diffusion",
         (
-            _Group(
+            _SignGroup(
                 "eps loss, noise loss, denoising, denoise, diffusion -coefficient, score matching, noise mse, eps mse",
                 "noise schedule, beta schedule, diffusion -coefficient, train timesteps, noise steps, sampling timesteps",
                 "ddpm, ddim, diffusion, edm, unet2dmodel, v_prediction",
@@ -106,10 +112,10 @@ _SIGNATURES = (
         1,
         "",
     ),
-    _Signature(
+    _KindSignature(
         "self-supervised",
         (
-            _Group(
+            _SignGroup(
                 "probe, knn, linear eval, contrastive, simclr, byol, moco, infonce, info nce, nt xent, ntxent, dino, vicreg, "
                 "barlow, simsiam, swav, ssl, pretext, rankme",
                 "projection head, moco, byol, simclr, ssl",
@@ -119,10 +125,10 @@ _SIGNATURES = (
         1,
         "learn without labels, so a lower training loss need not mean a better model; only other metrics are judged",
     ),
-    _Signature(
+    _KindSignature(
         "language-model",
         (
-            _Group(
+            _SignGroup(
                 "perplexity, ppl, tokens, bpb, bpc, bits byte, bits character",
                 "seq len, sequence length, block size, context length, vocab, n ctx",
             ),
@@ -131,7 +137,7 @@ _SIGNATURES = (
         "",
     ),
 )
-"""Kinds in the order in which they are tried."""
+"""Kinds of workload, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +152,13 @@ def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading:
     """Return the kind of workload of these runs, from the user or from logged names, with a decision if some rules do not apply."""
     if reading.kind is not None:
         return KindChoice(reading.kind)
-    traces = _traces(experiment, runs, objective)
-    by_library = _library(experiment, runs)
+    traces = _logged_names(experiment, runs, objective)
+    by_library = _library_without_networks(experiment, runs)
     for signature in _SIGNATURES:
         found = [sign for group in signature.groups if (sign := _first_sign(group, traces))]
         if signature.kind == "no-network" and by_library:
             found = [f"tag {_AUTOLOGGING} {by_library}"]
-        elif signature.kind == "reinforcement-learning" and _shows(objective, _RETURNS):
+        elif signature.kind == "reinforcement-learning" and _matches_sign(objective, _RETURNS):
             found = [f"objective {objective}"]
         elif len(found) < signature.required or (signature.kind == "no-network" and traces.network):
             continue
@@ -161,7 +167,7 @@ def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading:
     return KindChoice("supervised" if held_out else "unknown")
 
 
-def _decisions(signature: _Signature, found: Sequence[str]) -> tuple[Decision, ...]:
+def _decisions(signature: _KindSignature, found: Sequence[str]) -> tuple[Decision, ...]:
     if not signature.meaning:
         return ()
     text = say(
@@ -174,7 +180,7 @@ def _decisions(signature: _Signature, found: Sequence[str]) -> tuple[Decision, .
 
 
 @dataclass(frozen=True, slots=True)
-class _Traces:
+class _LoggedNames:
     """Names that most of the runs logged."""
 
     metrics: tuple[str, ...]
@@ -184,11 +190,11 @@ class _Traces:
 
     @property
     def network(self) -> bool:
-        """True if a metric is one of a network's training: a gradient norm or an epoch."""
+        """True if a metric shows that a network is trained: a gradient norm or an epoch."""
         return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
 
 
-def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
+def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _LoggedNames:
     """Return the names that at least half of the runs with the objective logged."""
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
     least = _MIN_SHARE * max(len(chosen), 1)
@@ -200,44 +206,47 @@ def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
     params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
     usual = {name: _most_common(counts) for name, counts in params.items()}
     texts = {name: value for name, value in usual.items() if params[name][value] >= least}
-    return _Traces(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
+    return _LoggedNames(
+        tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name}
+    )
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most common value, or the alphabetically first of several."""
+    """Return the most common value; of several equally common ones, the alphabetically first."""
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def _library(experiment: Experiment, runs: IntArray) -> str:
-    """Return the library (one that trains no neural networks) whose autologging recorded most of the runs; empty if there is
-    none."""
+def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
+    """If autologging for a library that trains no neural networks recorded most of the runs, return that library; else an empty
+    text.
+    """
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _NO_NETWORKS]
     return found[0] if found and len(found) >= _MIN_SHARE * len(tags) else ""
 
 
-def _first_sign(group: _Group, traces: _Traces) -> str | None:
+def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
     """Return the first name or value that shows the group; None without one."""
     for metric in traces.metrics:
-        if _shows(metric, group.metrics):
+        if _matches_sign(metric, group.metrics):
             return f"metric {metric}"
     for name in traces.params:
-        if _shows(name, group.params):
+        if _matches_sign(name, group.params):
             return f"parameter {name}"
     for name, value in traces.values.items():
-        if len(value) <= 80 and _shows(value, group.values):
+        if len(value) <= 80 and _matches_sign(value, group.values):
             return f"{name} {value}"
     return None
 
 
-def _shows(text: str, signs: str) -> bool:
+def _matches_sign(text: str, signs: str) -> bool:
     """Return True if the words of the text contain all words of a sign and none that it excludes."""
     words = set(metric_direction.words(text)) | {text.lower()}
-    return any(wanted <= words and not unwanted & words for wanted, unwanted in _parsed(signs))
+    return any(wanted <= words and not unwanted & words for wanted, unwanted in _parse_signs(signs))
 
 
 @cache
-def _parsed(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
+def _parse_signs(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
     """Return the words that each sign requires and those that it excludes. The signs are constants of this module."""
     split = [sign.lower().split() for sign in filter(None, map(str.strip, signs.split(",")))]
     return tuple(

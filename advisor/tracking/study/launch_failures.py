@@ -1,6 +1,7 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. A lack of memory does, even before the first step, and other crashes may.
+Such trials say nothing about the search space. A lack of memory does depend on them, even before the first step, and other crashes
+may.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from advisor import contract
 from advisor.model.space import BoolArray
 from advisor.model.study import CurveBlock
 from advisor.tracking.runs import Run
-from advisor.tracking.study.metric_names import is_companion
+from advisor.tracking.study.metric_names import is_window_or_system_metric
 
 _PROGRAM_ERROR = re.compile(
     r"\b(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|NameError|FileNotFoundError|NotADirectoryError|PermissionError"
@@ -32,11 +33,11 @@ def find_launch_failures(
 ) -> list[int]:
     """Return the crashed trials whose launch failed. errors: error text by trial.
 
-    A launch failed if the trial logged nothing and the error is one of the program, or if no trial logged anything under the
-    command of `advisor run` that launched it, while trials under another command did.
+    A launch failed if the trial logged nothing and the error is a program error. It also failed if no trial under the same
+    command of `advisor run` logged anything, while trials under another command did.
     """
-    silent = ~logged(blocks, len(runs))
-    commands = [_command(run) for run in runs]
+    silent = ~trained_at_all(blocks, len(runs))
+    commands = [_command_fingerprint(run) for run in runs]
     good = {command for command, nothing in zip(commands, silent, strict=True) if command is not None and not nothing}
     failures = []
     for trial in crashed:
@@ -47,16 +48,16 @@ def find_launch_failures(
     return failures
 
 
-def logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
+def trained_at_all(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
     """Return the mask of the trials that logged a metric of the training, shape (trials,)."""
-    logged = np.zeros(trials, dtype=np.bool_)
+    trained_at_all = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():
-        if not (is_companion(metric) or metric.startswith("device/")):
-            logged |= np.diff(block.offsets) > 0
-    return logged
+        if not (is_window_or_system_metric(metric) or metric.startswith("device/")):
+            trained_at_all |= np.diff(block.offsets) > 0
+    return trained_at_all
 
 
-def _command(run: Run) -> str | None:
+def _command_fingerprint(run: Run) -> str | None:
     """Return the fingerprint of the command with which `advisor run` launched the run; None without one."""
     with suppress(ValueError, TypeError, AttributeError, RecursionError):
         command = json.loads(run.tags[contract.TAG_LAUNCH]).get("command") if contract.TAG_LAUNCH in run.tags else None

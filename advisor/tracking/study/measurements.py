@@ -1,6 +1,6 @@
 """Recognises measurements that runs logged as parameters, such as the number of weights or the best epoch.
 
-They are not known before the training, so no study can search them.
+Measurements are not known before the training, so no study can search them.
 """
 
 from __future__ import annotations

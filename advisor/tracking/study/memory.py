@@ -10,10 +10,10 @@ from advisor.model.reading import Decision
 from advisor.model.space import Value, as_number
 from advisor.model.study import CurveBlock
 from advisor.model.words import clean, setting
-from advisor.tracking.study.launch_failures import logged
+from advisor.tracking.study.launch_failures import trained_at_all
 
 _LEVEL = 0.01
-"""Maximum probability that failures which do not depend on the batch size strike exactly the largest batch sizes."""
+"""Maximum probability that failures hit exactly the largest batch sizes by chance."""
 
 
 def find_memory_failures(
@@ -27,7 +27,7 @@ def find_memory_failures(
     params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
     If no trial trained after the first failure, the store, the disk or the machine may have failed instead.
     """
-    silent = ~logged(blocks, len(params))
+    silent = ~trained_at_all(blocks, len(params))
     failed = [i for i in crashed if silent[i]]
     for name in sorted({n for p in params for n in p if is_batch_size(n)}):
         sizes = [as_number(p.get(name, math.nan)) for p in params]
@@ -41,19 +41,19 @@ def find_memory_failures(
         if max(sizes[i] for i in fine) < limit:
             where = f"{clean(name)} of {setting(limit)} or more"
             text = f"out of memory, probably: no trial with {where} logged anything"
-            return dict.fromkeys(lacking, text), [_decision(len(lacking), len(params), where)]
+            return dict.fromkeys(lacking, text), [_memory_decision(len(lacking), len(params), where)]
     return {}, []
 
 
-def _trained_later(fine: Sequence[int], lacking: Sequence[int], started: Sequence[float | None]) -> bool:
-    """Return True if a trial that trained started after one that failed."""
-    failures = [start for i in lacking if (start := started[i]) is not None]
-    return any(failures and (start := started[i]) is not None and start > min(failures) for i in fine)
+def _trained_later(trained: Sequence[int], out_of_memory: Sequence[int], started: Sequence[float | None]) -> bool:
+    """Return True if a trial that started after a failed trial was able to train."""
+    failures = [start for i in out_of_memory if (start := started[i]) is not None]
+    return any(failures and (start := started[i]) is not None and start > min(failures) for i in trained)
 
 
-def _decision(lacking: int, trials: int, where: str) -> Decision:
+def _memory_decision(out_of_memory: int, trials: int, where: str) -> Decision:
     text = (
-        f"{lacking} of {trials} trials probably ran out of memory: they failed before they logged anything, and only with "
+        f"{out_of_memory} of {trials} trials probably ran out of memory: they failed before they logged anything, and only with "
         f"{where}."
     )
     return Decision(topic="status", text=text)

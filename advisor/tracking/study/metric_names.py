@@ -1,4 +1,4 @@
-"""Interprets metric names: the data split, the quantity, the direction and the signal for the rules.
+"""Interprets metric names: the data split, the quantity, the direction and the signal (the metric's role in the rules).
 
 The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module and
 `advisor.contract.metric_direction` map these names.
@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from advisor import contract
 from advisor.contract.metric_direction import direction_of, quantity, split_of, words
 from advisor.model.study import Signal
-from advisor.tracking.study.policy_names import find_policy_signals, is_diagnostic
+from advisor.tracking.study.policy_names import find_policy_metrics, is_diagnostic
 
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
 """Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
 _DERIVED = frozenset("best final last max min".split())
-"""Words in names of metrics that only repeat values of another metric, such as its best value so far."""
+"""Words in names of metrics that only repeat values of another metric, such as the best value so far."""
 
 
-def is_companion(name: str) -> bool:
+def is_window_or_system_metric(name: str) -> bool:
     """Return True if the metric is a window minimum, a window maximum or a system metric. It is never an objective."""
     return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
 
@@ -35,7 +35,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
     if not candidates:
-        return _only_one([m for m in directed if split_of(m) is None])
+        return _only_metric([m for m in directed if split_of(m) is None])
     return min(
         candidates,
         key=lambda m: (split_of(m) == "test", _weakness(m), _is_derived(m), -counts[m], m),
@@ -43,10 +43,10 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
 
 def _weakness(name: str) -> int:
-    """Return how weak a metric is as an objective: 0 for a reported quantity, 1 for a loss, 2 for one that TRL logs beside a loss.
+    """Return how weak a metric is as an objective: 0 for a reported quantity, 1 for a loss, 2 for two weaker metrics of TRL.
 
-    The entropy of a language model falls when it gets sure, right or wrong; the accuracy of single tokens is judged behind a right
-    text.
+    These are the entropy of a language model, which falls as the model gets more certain, right or wrong, and the accuracy of
+    single tokens, which takes the correct text as context.
     """
     parts = quantity(name)
     if parts == ("entropy",) or {"token", "accuracy"} <= set(parts):
@@ -58,26 +58,26 @@ def _is_derived(name: str) -> bool:
     return bool(_DERIVED & set(words(name)))
 
 
-def _only_one(metrics: list[str]) -> str | None:
+def _only_metric(metrics: list[str]) -> str | None:
     preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity(m))] or metrics
     return preferred[0] if len(preferred) == 1 else None
 
 
 def measures_success(name: str) -> bool:
     """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
-    if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
+    if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
     return not is_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
 
-def find_signals(
+def find_signal_metrics(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
     """Return the metric that represents each signal. points: total number of points of each metric over all trials.
 
-    summaries: metrics with at most one point per trial. They are not curves and cannot be compared with a loss curve.
+    summaries: metrics with at most one point per trial. Such metrics are not curves and cannot be compared with a loss curve.
     """
-    names = sorted(m for m in metrics if not is_companion(m))
+    names = sorted(m for m in metrics if not is_window_or_system_metric(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
@@ -87,11 +87,11 @@ def find_signals(
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
     for signal, ours, test in _OTHER_SIGNALS:
-        # An evaluation's speed is not the training's speed.
+        # The speed of an evaluation is not the speed of training.
         matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
             signals[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
-    return signals | find_policy_signals(m for m in names if m not in summaries)
+    return signals | find_policy_metrics(m for m in names if m not in summaries)
 
 
 def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
@@ -165,6 +165,17 @@ def _is_loss_scale(name: str) -> bool:
     return {"loss", "scale"} <= parts and len(parts) <= 4
 
 
+def _is_attention_logit(name: str) -> bool:
+    """Return True for the largest logit of the whole model; a number in the name is that of a layer or a head."""
+    parts = set(words(name))
+    return (
+        bool(parts & {"attention", "attn", "qk"})
+        and bool(parts & {"logit", "logits"})
+        and "max" in parts
+        and not any(character.isdigit() for character in name)
+    )
+
+
 _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
     ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
@@ -174,6 +185,7 @@ _OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("clipped", contract.CLIPPED, lambda name: name == contract.CLIPPED),
     ("loss_scale", contract.LOSS_SCALE, _is_loss_scale),
     ("skipped_steps", contract.SKIPPED_STEPS, lambda name: name == contract.SKIPPED_STEPS),
+    ("attention_logit", contract.ATTENTION_LOGIT, _is_attention_logit),
     ("compute_time", contract.COMPUTE_TIME, lambda name: name == contract.COMPUTE_TIME),
     ("device_utilisation", contract.DEVICE_UTILISATION, lambda name: name == contract.DEVICE_UTILISATION),
     ("device_memory", contract.DEVICE_MEMORY_PEAK, lambda name: name == contract.DEVICE_MEMORY_PEAK),

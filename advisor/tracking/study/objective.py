@@ -36,7 +36,7 @@ def choose_objective(
 
     Raises AdvisorError if the arguments contradict each other or the data, or no objective can be inferred.
     """
-    if all(metric_names.is_companion(m) for m in experiment.points):
+    if all(metric_names.is_window_or_system_metric(m) for m in experiment.points):
         raise NothingToJudge(
             f"no run of experiment {experiment.name!r} logged a metric; log the one by which trials are to be judged"
         )
@@ -62,7 +62,7 @@ def choose_objective(
     warnings = [*_warnings(metric)]
     if stated is not None:
         direction = stated
-        warnings += _contradiction(metric, stated, followed=True)
+        warnings += _direction_warnings(metric, stated, followed=True)
     else:
         by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
         direction, source, contradictions = _choose_direction(metric, by_default)
@@ -73,37 +73,39 @@ def choose_objective(
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
     """Return the objective in the runs' tags and its direction, or those in the stored study file if no run logged that metric."""
-    tag, file = _tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
+    tag, file = _most_common_tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
     if tag is None or tag in experiment.points or file is None or file.objective.metric not in experiment.points:
         return tag, direction
     return file.objective.metric, direction or file.objective.direction
 
 
-def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
+def _choose_direction(
+    metric: str, logged_direction: Direction | None
+) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
 
-    logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
+    logged_direction: direction in the runs' tags. A clear name decides, because tuners and hooks log "minimize" by default.
     """
-    if logged is not None and not metric_direction.contradicts_direction(metric, logged):
-        return logged, {}, ()
+    if logged_direction is not None and not metric_direction.contradicts_direction(metric, logged_direction):
+        return logged_direction, {}, ()
     by_name = metric_direction.direction_of(metric)
     if by_name is None:
         raise AdvisorError(
             f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
         )
-    warnings = () if logged is None else tuple(_contradiction(metric, logged, followed=False))
+    warnings = () if logged_direction is None else tuple(_direction_warnings(metric, logged_direction, followed=False))
     return by_name, {"direction": "inferred from the metric's name"}, warnings
 
 
-def _contradiction(metric: str, stated: Direction, *, followed: bool) -> Iterator[str]:
+def _direction_warnings(metric: str, stated_direction: Direction, *, followed: bool) -> Iterator[str]:
     """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
-    if metric_direction.contradicts_direction(metric, stated):
-        other = "maximize" if stated == "minimize" else "minimize"
-        better = "higher" if stated == "minimize" else "lower"
-        used, unused = (stated, other) if followed else (other, stated)
+    if metric_direction.contradicts_direction(metric, stated_direction):
+        other = "maximize" if stated_direction == "minimize" else "minimize"
+        better = "higher" if stated_direction == "minimize" else "lower"
+        used, unused = (stated_direction, other) if followed else (other, stated_direction)
         yield (
-            f"The stated direction contradicts the objective's name: {stated} {metric}, whose {better} values are better by its "
-            f"name. The analysis will {used} it; --direction {unused} overrules that."
+            f"The stated direction contradicts the objective's name: {stated_direction} {metric}, whose {better} values are better "
+            f"by its name. The analysis will {used} it; --direction {unused} overrules that."
         )
 
 
@@ -115,7 +117,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
         reason = "inferred from the parameter by which the runs choose their best model"
         return metric, from_params.direction(params), reason
     metric = metric_names.guess_objective({m: len(np.unique(p.runs)) for m, p in experiment.points.items()})
-    if metric is None and (metric := _tuned_value(experiment)) is not None:
+    if metric is None and (metric := _tuner_objective(experiment)) is not None:
         return metric, None, "inferred from the tuner's tags"
     if metric is None:
         raise AdvisorError(
@@ -127,10 +129,12 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
     return metric, None, reason
 
 
-def _tuned_value(experiment: Experiment) -> str | None:
-    """Return the objective of a tuner's trials if names do not show it: Optuna's "value", or else the only possible metric."""
-    names = [m for m in experiment.points if not metric_names.is_companion(m)]
-    if not any(declared.has_tags(run) for run in experiment.runs):
+def _tuner_objective(experiment: Experiment) -> str | None:
+    """Return the objective of a tuner's trials if metric names do not show it: Optuna's "value", or else the only possible
+    metric.
+    """
+    names = [m for m in experiment.points if not metric_names.is_window_or_system_metric(m)]
+    if not any(declared.has_tuner_tags(run) for run in experiment.runs):
         return None
     if "value" in names:
         return "value"
@@ -140,11 +144,15 @@ def _tuned_value(experiment: Experiment) -> str | None:
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
     """Return the direction in the adapters' tags if the tags name this metric, else None."""
-    tag = _tag(experiment, contract.TAG_DIRECTION) if metric == _tag(experiment, contract.TAG_OBJECTIVE) else None
+    tag = (
+        _most_common_tag(experiment, contract.TAG_DIRECTION)
+        if metric == _most_common_tag(experiment, contract.TAG_OBJECTIVE)
+        else None
+    )
     return "maximize" if tag == "maximize" else "minimize" if tag == "minimize" else None
 
 
-def _tag(experiment: Experiment, tag: str) -> str | None:
+def _most_common_tag(experiment: Experiment, tag: str) -> str | None:
     """Return the value of a tag of the experiment, or else the tag's most frequent value among the runs."""
     if tag in experiment.tags:
         return experiment.tags[tag]
@@ -153,7 +161,7 @@ def _tag(experiment: Experiment, tag: str) -> str | None:
 
 
 def _metrics(experiment: Experiment) -> str:
-    names = sorted(m for m in experiment.points if not metric_names.is_companion(m))
+    names = sorted(m for m in experiment.points if not metric_names.is_window_or_system_metric(m))
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more if names else "none"
 

@@ -1,6 +1,6 @@
 """Interprets names of metrics about a policy that is trained by rewards or preferences: those of TRL, verl and slime.
 
-Names are compared exactly, because their words also occur elsewhere: a classifier has an entropy, an optimizer clips as well.
+Only whole names are compared, because the words also occur elsewhere: a classifier has an entropy, and optimizers clip gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES: Mapping[Signal, tuple[str, ...]] = {
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }
-"""Names of each signal, without the prefix of the training split; the first one that was logged counts."""
+"""Metric names of each signal, without the prefix of the training split; the first name that was logged counts."""
 _DIAGNOSTICS = frozenset(
     name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
 )
@@ -27,7 +27,7 @@ _CHOSEN = ("eval_logps/chosen", "logps/chosen")
 _PREFIX = "train/"
 
 
-def find_policy_signals(metrics: Iterable[str]) -> dict[Signal, str]:
+def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     """Return the metric of each signal about a policy. Without a reward of the training, most of these names mean other things."""
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
     chosen: dict[Signal, str] = dict([("chosen_logp", by_name[name]) for name in _CHOSEN if name in by_name][:1])

@@ -65,14 +65,14 @@ def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 def _by_sampler(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate a tuner's trials from other runs. An interrupted trial lacks the tuner's tags, which are written at its end."""
     runs = experiment.runs
-    tagged = [i for i in chosen if declared.has_tags(runs[i])]
+    tagged = [i for i in chosen if declared.has_tuner_tags(runs[i])]
     if not tagged:
         return None
     return _two_groups(
         chosen,
         "a tuner's trials",
         "without the tuner",
-        lambda i: declared.has_tags(runs[i]) or runs[i].status != "FINISHED",
+        lambda i: declared.has_tuner_tags(runs[i]) or runs[i].status != "FINISHED",
     )
 
 
@@ -95,7 +95,7 @@ def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     A failed run may have logged only some of its parameters, so it is assigned to the kind of runs that it resembles most.
     """
     raw = [experiment.runs[i].params for i in chosen]
-    if inference.log_same_names(raw):
+    if inference.logged_same_parameters(raw):
         return None
     parsed = inference.parse_params(raw)
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}

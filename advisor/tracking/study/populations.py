@@ -14,7 +14,7 @@ import numpy as np
 from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Decision
-from advisor.model.space import same
+from advisor.model.space import equal_values
 from advisor.model.words import clean, count, shorten
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import inference
@@ -38,20 +38,20 @@ class Population:
 
 
 def select_population(
-    experiment: Experiment, wanted: str | None, *, objective: str | None = None, declared_study: bool = False
+    experiment: Experiment, selection: str | None, *, objective: str | None = None, declared_study: bool = False
 ) -> Population:
     """Return the runs to analyse, and the decisions about the other runs.
 
-    wanted: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
-    members. declared_study: a study file declares the space, so only test runs are separated. Raises AdvisorError if no run
-    matches `wanted`, or if no population has enough runs.
+    selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
+    members. declared_study: True if a study file declares the space; only test runs are then separated. Raises AdvisorError if
+    no run matches `selection`, or if no population has enough runs.
     """
-    if wanted == "all":
+    if selection == "all":
         return Population(experiment)
-    if wanted is None and declared_study:
+    if selection is None and declared_study:
         return _without_test_runs(experiment)
-    if wanted is not None:
-        return _with_value(experiment, wanted)
+    if selection is not None:
+        return _runs_with_value(experiment, selection)
     chosen, others = _members(experiment), []
     title = ""
     while (groups := split(experiment, chosen)) is not None:
@@ -61,19 +61,19 @@ def select_population(
     if not others:
         return Population(experiment)
     if len(chosen) < _MIN_RUNS:
-        raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
+        raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly its runs.
-    listed = _listing(experiment, sorted(others, key=lambda o: -len(o[1])))
+    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly the group's runs.
+    listed = _list_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
         text=f"The experiment mixes {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest: "
         f"{len(chosen):,} of {total:,} runs, {title}. The others: {listed}.",
         overrule="--population all",
-        parameters=_selected_by(experiment, chosen),
+        parameters=_selecting_parameters(experiment, chosen),
     )
     warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The others are of another kind."
-    return Population(_keep(experiment, chosen), (decision,), (warning,))
+    return Population(_select_members(experiment, chosen), (decision,), (warning,))
 
 
 def _without_test_runs(experiment: Experiment) -> Population:
@@ -106,7 +106,7 @@ def _count_members(experiment: Experiment, members: Sequence[int], objective: st
     return len(set(members) & set(experiment.points[objective].runs.tolist()))
 
 
-def _keep(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
+def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
     """Return the experiment with the chosen runs, their parents, and runs without parameters."""
     members = set(chosen)
     parents = {experiment.runs[i].tags.get(PARENT) for i in members}
@@ -118,12 +118,12 @@ def _keep(experiment: Experiment, chosen: Sequence[int]) -> Experiment:
     return select_runs(experiment, np.array(keep, dtype=np.bool_))
 
 
-def _with_value(experiment: Experiment, wanted: str) -> Population:
-    """Return the runs whose parameter has the value in `wanted`, PARAMETER=VALUE."""
-    name, equals, text = (part.strip() for part in wanted.partition("="))
+def _runs_with_value(experiment: Experiment, selection: str) -> Population:
+    """Return the runs whose parameter has the value in `selection`, PARAMETER=VALUE."""
+    name, equals, text = (part.strip() for part in selection.partition("="))
     values = Counter(run.params[name] for run in experiment.runs if name in run.params)
     if not equals or not values:
-        raise AdvisorError(f"--population {wanted!r} is neither all nor PARAM=VALUE of a parameter that runs logged")
+        raise AdvisorError(f"--population {selection!r} is neither all nor PARAM=VALUE of a parameter that runs logged")
     value = inference.parse_value(text)
     chosen = [
         i
@@ -131,7 +131,7 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
         if (logged := run.params.get(name)) is not None
         and (
             logged == text
-            or (value is not None and (v := inference.parse_value(logged)) is not None and same(v, value))
+            or (value is not None and (v := inference.parse_value(logged)) is not None and equal_values(v, value))
         )
     ]
     if not chosen:
@@ -141,12 +141,12 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
         topic="population",
         text=f"{count(len(chosen), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
         overrule="--population all",
-        parameters=_selected_by(experiment, chosen),
+        parameters=_selecting_parameters(experiment, chosen),
     )
-    return Population(_keep(experiment, chosen), (decision,))
+    return Population(_select_members(experiment, chosen), (decision,))
 
 
-def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
+def _selecting_parameters(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
     """Return the parameters that have one value in all chosen runs and different values in other runs."""
     inside = set(chosen)
     params = [experiment.runs[i].params for i in sorted(inside)]
@@ -155,7 +155,7 @@ def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ..
     return tuple(sorted(n for n in constant if any(p.get(n, params[0][n]) != params[0][n] for p in outside)))
 
 
-def _listing(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
+def _list_groups(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
     parts = [_describe(experiment, title, members) for title, members in others[:_MAX_LISTED]]
     more = len(others) - _MAX_LISTED
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
@@ -166,9 +166,10 @@ def _describe(experiment: Experiment, title: str, members: Sequence[int]) -> str
     return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 
 
-def _no_study(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]]) -> str:
+def _no_study_message(experiment: Experiment, groups: Sequence[tuple[str, Sequence[int]]]) -> str:
     most = max(len(members) for _, members in groups)
     return (
         f"experiment {experiment.name!r} is not one study: it mixes {len(groups)} kinds of runs with at most "
-        f"{count(most, 'run')} each; analyze one kind with a filter ({_listing(experiment, groups)}), or all with --population all"
+        f"{count(most, 'run')} each; analyze one kind with a filter "
+        f"({_list_groups(experiment, groups)}), or all with --population all"
     )

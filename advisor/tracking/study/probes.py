@@ -45,13 +45,13 @@ def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
     points = {
         metric: part
         for metric, p in experiment.points.items()
-        if len((part := _select(p, keep, number, fits=fits)).runs)
+        if len((part := _select_points(p, keep, number, fits=fits)).runs)
     }
     runs = tuple(run for run, wanted in zip(experiment.runs, keep, strict=True) if wanted)
     return replace(experiment, runs=runs, points=points)
 
 
-def _select(points: Points, keep: BoolArray, number: IntArray, *, fits: bool) -> Points:
+def _select_points(points: Points, keep: BoolArray, number: IntArray, *, fits: bool) -> Points:
     chosen = keep[points.runs]
     columns = number[points.runs[chosen]], points.steps[chosen], points.values[chosen], points.times[chosen]
-    return Points(*spill.offload(columns, fits=fits))
+    return Points(*spill.move_to_file(columns, fits=fits))

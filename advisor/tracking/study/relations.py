@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from advisor.model.parameter_kinds import is_batch_size, is_of_optimizer, is_regulariser
+from advisor.model.parameter_kinds import belongs_to_optimizer, is_batch_size, is_regulariser
 from advisor.model.space import (
     BoolArray,
     FloatArray,
@@ -37,8 +37,9 @@ _MAX_NAMES = 40
 _TOLERANCE = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
 _SAMPLE_SIZES = 24, 192
-"""Numbers of trials in which a formula is tried first. If most checked trials contradict the relation, it cannot hold in nearly all
-trials."""
+"""Numbers of trials in which a formula is tried first. A relation that most of these trials contradict cannot hold in nearly all
+trials.
+"""
 _SCREENING_TRIALS = 64
 """Number of trials in which a function of two hyperparameters is tried first."""
 _EXPOSURE_WORDS = frozenset(
@@ -62,39 +63,39 @@ class Dependent:
 def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Dependent, ...]:
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
-    Of related hyperparameters, the least important one counts as dependent: a length before a regulariser, a regulariser before a
-    learning rate, and a learning rate before a batch size. The number of tokens follows from the number of steps, which is set
-    between studies. keep: names that must not count as dependent, because the study file declares them.
+    Of related hyperparameters, the least important one counts as dependent. In ascending importance: lengths, regularisers,
+    learning rates, batch sizes. The number of tokens depends on the number of steps, which is set between studies. keep: names
+    that must not count as dependent, because the study file declares them.
     """
     numbers = _numbers(params)
     dependents: list[Dependent] = []
-    for name in sorted(numbers, key=lambda n: (*_importance(n), counts_training(n), -len(n), n)):
+    for name in sorted(numbers, key=lambda n: (*_importance_rank(n), counts_training(n), -len(n), n)):
         others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in dependents}}
         if name not in keep and (dependent := _dependent_by_formula(name, numbers[name], others)) is not None:
             dependents.append(dependent)
     known = {t.name for t in dependents}
-    levels = {n: c for n, c in _levels(params).items() if n not in known}
+    levels = {n: c for n, c in _discrete_values(params).items() if n not in known}
     rest = [n for n in numbers if n not in known and n not in keep]
     dependents += [
-        dependent for n in rest if is_unknown(n) and (dependent := _dependent_by_levels(n, levels)) is not None
+        dependent for n in rest if has_unknown_role(n) and (dependent := _dependent_by_levels(n, levels)) is not None
     ]
     return tuple(dependents)
 
 
-def is_unknown(name: str) -> bool:
-    """Return True if the name denotes no common hyperparameter, so that only the trials show its role."""
-    return _importance(name) <= (1,) and not is_of_optimizer(name)
+def has_unknown_role(name: str) -> bool:
+    """Return True if the name is not that of a common hyperparameter, so that only the trials show the role."""
+    return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
-def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
-    """Return the number of steps per unit of a parameter that is the length of training; None if it is something else.
+def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
+    """Return the number of steps per unit of a parameter, if the parameter is the length of training; else None.
 
-    ends: last logged step of each trial, shape (trials,). Trials can end before the stated length, but none after it.
+    ends: last logged step of each trial, shape (trials,). A trial can end before the stated length, but not after it.
     """
     pairs = [
         (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
     ]
-    # A pair equal to that of the trial before is no evidence; see `_holds`.
+    # A pair equal to that of the trial before is no evidence; see `_relation_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
@@ -110,7 +111,7 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
 
 
 def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
-    """Return the number of trials whose steps are exactly the largest ratio of steps to length times their length."""
+    """Return the number of trials that have the largest ratio of steps to length."""
     return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
@@ -132,27 +133,27 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
     return columns
 
 
-def _importance(name: str) -> tuple[int]:
+def _importance_rank(name: str) -> tuple[int]:
     """Return the rank of a name. Of related hyperparameters, the one with the lowest rank follows from the others."""
     if counts_training(name) or _EXPOSURE_WORDS & set(words_of(name)):
         return (0,)
-    if is_batch_size(name):  # a rate that was scaled with the batch size follows from it
+    if is_batch_size(name):  # a rate that was scaled with the batch size depends on it
         return (5,)
     if is_learning_rate(name):
         return (4,)
     if is_regulariser(name):
         return (3,)
-    return (2,) if is_of_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
+    return (2,) if belongs_to_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
 
 
 def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> Dependent | None:
     tests = max(len(others) * (len(_POWERS) + 2) + len(others) ** 2 * len(_PAIRS), 1)
     present = np.isfinite(values)
-    for parts, predict, text in _forms(values, others):
+    for parts, predict, text in _candidate_relations(values, others):
         both = present & np.isfinite(predict)
         if both.sum() < _MIN_AGREEMENT * present.sum():
             continue
-        if _holds(values[both], predict[both], tests):
+        if _relation_holds(values[both], predict[both], tests):
             return Dependent(name, parts, text())
     return None
 
@@ -160,8 +161,8 @@ def _dependent_by_formula(name: str, values: FloatArray, others: Mapping[str, Fl
 Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 
-def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
-    """Yield relations that the first settings do not contradict: the other names, the predicted values, the formula."""
+def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
+    """Yield the relations that the first settings do not contradict: names of the other parameters, predicted values, formula."""
     near = others
     for number in _SAMPLE_SIZES:
         powers, signs = _possible_forms(values, near, number)
@@ -178,8 +179,8 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
                 yield (other,), shift + sign * x, _sum_text(shift, sign, other)
     if len(others) > _MAX_NAMES:
         return
-    logs = {n: _log(x) for n, x in others.items()}
-    own = _log(values)
+    logs = {n: _safe_log(x) for n, x in others.items()}
+    own = _safe_log(values)
     for a, b in itertools.combinations(others, 2):
         for p, q in _PAIRS:
             ratio = own - p * logs[a] - q * logs[b]
@@ -190,8 +191,8 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
 
 
 def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
-    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), the first `number` trials
-    allow.
+    """Return masks of the powers of the others, shape (powers, others), and of the sums, shape (signs, others), that the first
+    `number` trials allow.
 
     This check keeps the search fast for a thousand hyperparameters.
     """
@@ -203,13 +204,14 @@ def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number
     slack = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if whole else 0.0)
     with np.errstate(all="ignore"):
         products = [
-            _mostly_agree(own, power * _medians(_finite(own / power)), slack) for power in (x**p for p in _POWERS)
+            _mostly_agree(own, power * _medians(_finite_ratios(own / power)), slack)
+            for power in (x**p for p in _POWERS)
         ]
         sums = [_mostly_agree(own, s * x + _medians(own - s * x), slack) for s in _SIGNS]
     return np.array(products), np.array(sums)
 
 
-def _finite(ratios: FloatArray) -> FloatArray:
+def _finite_ratios(ratios: FloatArray) -> FloatArray:
     """Return the ratios with NaN for those that are infinite or zero."""
     return np.where(np.isfinite(ratios) & (ratios != 0), ratios, np.nan)
 
@@ -221,13 +223,13 @@ def _medians(numbers: FloatArray) -> FloatArray:
     return np.asarray(np.take_along_axis(ordered, middle, axis=1).mean(axis=1, keepdims=True))
 
 
-def _mostly_agree(values: FloatArray, predicted: FloatArray, slack: FloatArray) -> BoolArray:
+def _mostly_agree(values: FloatArray, predicted: FloatArray, tolerance: FloatArray) -> BoolArray:
     """Return a mask of the predictions, shape (others, rows), that agree with at least half of the values, shape (rows,)."""
-    agree: BoolArray = 2 * (np.abs(predicted - values) <= slack).sum(axis=1) >= len(values)
+    agree: BoolArray = 2 * (np.abs(predicted - values) <= tolerance).sum(axis=1) >= len(values)
     return agree
 
 
-def _log(values: FloatArray) -> FloatArray:
+def _safe_log(values: FloatArray) -> FloatArray:
     return np.log(np.where(values > 0, values, np.nan))
 
 
@@ -243,7 +245,7 @@ def _product(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]])
 
 
 def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]]) -> str:
-    text = "" if math.isclose(factor, 1, rel_tol=_TOLERANCE) else f"{_round(factor):.12g}"
+    text = "" if math.isclose(factor, 1, rel_tol=_TOLERANCE) else f"{_round_factor(factor):.12g}"
     for name, _, power in parts:
         size = abs(power)
         term = _named(name) if size == 1 else f"{_named(name)} ** {size:g}"
@@ -252,11 +254,11 @@ def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]])
 
 
 def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
-    return lambda: f"{_round(shift):.12g} {'+' if sign > 0 else '-'} {_named(other)}"
+    return lambda: f"{_round_factor(shift):.12g} {'+' if sign > 0 else '-'} {_named(other)}"
 
 
-def _round(factor: float) -> float:
-    """Return the factor with the fewest digits that describe it: 0.1 for 0.0999999999."""
+def _round_factor(factor: float) -> float:
+    """Return the factor rounded to the fewest digits that suffice: 0.1 for 0.0999999999."""
     return next(
         (
             r
@@ -271,11 +273,11 @@ def _named(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"{{{name}}}"
 
 
-def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
+def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     """Return True if the values agree with the prediction in nearly all trials, and not by chance.
 
-    A trial is evidence only if its values differ from the trial before, because hyperparameters that a loop or a person did not
-    touch between two trials agree by design.
+    A trial is evidence only if its values differ from those of the preceding trial, because values that nobody changed between two
+    trials agree by design.
     """
     changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[changed], predicted[changed]
@@ -289,7 +291,7 @@ def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
-    """Return the probability that two settings agree in this number within the tolerance: the chance of one coincidence."""
+    """Return the probability that two settings agree in this number within the tolerance by coincidence."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
     near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(
@@ -302,7 +304,7 @@ def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Levels:
+class _DiscreteValues:
     """The values of a hyperparameter as indices of its distinct values."""
 
     codes: IntArray
@@ -310,16 +312,16 @@ class _Levels:
     count: int
 
 
-def _levels(params: Sequence[Mapping[str, Value]]) -> dict[str, _Levels]:
+def _discrete_values(params: Sequence[Mapping[str, Value]]) -> dict[str, _DiscreteValues]:
     found = {}
     for name in sorted({n for p in params for n in p}):
         numbers: dict[Value, int] = {}
         codes = [-1 if (v := p.get(name)) is None else numbers.setdefault(v, len(numbers)) for p in params]
-        found[name] = _Levels(np.array(codes, dtype=np.int64), len(numbers))
+        found[name] = _DiscreteValues(np.array(codes, dtype=np.int64), len(numbers))
     return found
 
 
-def _dependent_by_levels(name: str, levels: Mapping[str, _Levels]) -> Dependent | None:
+def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> Dependent | None:
     """Return the number as dependent if two discrete hyperparameters determine it and it has more values than each of them.
 
     For example, the number of weights follows from depth and width.
@@ -340,13 +342,13 @@ def _dependent_by_levels(name: str, levels: Mapping[str, _Levels]) -> Dependent 
     tests = max(math.comb(len(discrete), 2), 1)
     for one, two in _possible_pairs(values, discrete):
         keys = discrete[one] * (discrete[two].max() + 1) + discrete[two]
-        if _determine(keys, values, tests):
+        if _keys_determine_values(keys, values, tests):
             return Dependent(name, (one, two), None)
     return None
 
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
-    """Return the pairs of hyperparameters whose equal values never occur with different `values` in a sample of the trials."""
+    """Return the pairs of hyperparameters that may determine `values`: in a sample of trials, equal pairs have equal values."""
     if len(discrete) < 2:
         return []
     part = np.unique(np.linspace(0, len(values) - 1, _SCREENING_TRIALS).astype(np.int64))
@@ -359,8 +361,8 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
     return [(names[a], names[b]) for a, b in itertools.combinations(range(len(names)), 2) if not conflicts[a, b]]
 
 
-def _determine(keys: IntArray, values: IntArray, tests: int) -> bool:
-    """Return True if the keys determine the values, and not by chance. A trial equal to the preceding trial is no evidence."""
+def _keys_determine_values(keys: IntArray, values: IntArray, tests: int) -> bool:
+    """Return True if the keys determine the values, beyond chance. A trial equal to the preceding trial is no evidence."""
     count = int(values.max()) + 1
     pairs = np.sort(keys * count + values)
     if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():

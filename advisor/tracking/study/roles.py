@@ -20,13 +20,13 @@ _OVERRULE = "--study FILE with these parameters"
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
-    """Parameters whose role in the study follows from the trials."""
+class ParameterRoles:
+    """Parameters with a role in the study that only the trials show."""
 
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from others."""
     lengths: Mapping[str, Parameter]
-    """Parameters that are the length of training, by the trials' last steps. They are fixed, because no study searches them."""
+    """Parameters that are the length of training, by the trials' last steps. Lengths are fixed, because no study searches them."""
     left_out: frozenset[str]
     """Duplicates of other parameters, and numbers that others determine."""
     steps: tuple[int | None, ...]
@@ -37,49 +37,51 @@ class Roles:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters with another role than their values alone suggest."""
+        """The parameters whose role differs from the one that their values alone suggest."""
         return {**self.derived, **self.lengths}
 
 
 def parameter_roles(
     params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
-) -> Roles:
+) -> ParameterRoles:
     """Return the roles. params: values of each trial, shape (trials,). declared: names in the study file, which keep their role.
 
     last_steps: last logged step of each trial, shape (trials,).
     """
-    twins = inference.twins(params, declared)
+    twins = inference.find_duplicates(params, declared)
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
-    lengths, steps, factors = _lengths(left, declared, last_steps)
+    lengths, steps, factors = _unnamed_lengths(left, declared, last_steps)
     dependents = relations.find_dependent([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {dependent.name: p for dependent in dependents if (p := _derived_parameter(dependent, left)) is not None}
     outside = [dependent for dependent in dependents if dependent.name not in derived]
     decisions = [
-        _decision(f"{clean(n)} has the values of {clean(other)} in every trial and is left out.")
+        _role_decision(f"{clean(n)} has the values of {clean(other)} in every trial and is left out.")
         for n, other in twins.items()
     ]
     decisions += [
-        _decision(
+        _role_decision(
             f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is not searched: {clean(t.formula)}."
         )
         for t in dependents
         if t.name in derived
     ]
     decisions += [
-        _decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is left out.") for t in outside
+        _role_decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is left out.") for t in outside
     ]
     decisions += [
-        _decision(f"{clean(n)} is the length of training by the trials' last steps, so it is not searched.")
+        _role_decision(f"{clean(n)} is the length of training by the trials' last steps, so it is not searched.")
         for n in lengths
     ]
-    return Roles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions))
+    return ParameterRoles(
+        derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions)
+    )
 
 
-def _decision(text: str) -> Decision:
+def _role_decision(text: str) -> Decision:
     return Decision(topic="parameters", text=text, overrule=_OVERRULE)
 
 
-def _lengths(
+def _unnamed_lengths(
     params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
     """Return the parameters that are lengths of training although no name says so, planned steps, and steps per unit.
@@ -91,10 +93,10 @@ def _lengths(
     if any(counts_training(name) for name in names):
         return {}, none, {}
     for name in names:
-        if name in declared or not relations.is_unknown(name):
+        if name in declared or not relations.has_unknown_role(name):
             continue
         values = [p.get(name) for p in params]
-        factor = relations.length_factor(values, last_steps)
+        factor = relations.steps_per_unit(values, last_steps)
         if factor is None:
             continue
         counts = Counter(v for v in values if v is not None)
@@ -106,7 +108,7 @@ def _lengths(
 
 
 def _derived_parameter(dependent: relations.Dependent, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
-    """Return the tied parameter with its formula; None if a study file cannot express it."""
+    """Return the parameter with the formula that computes it; None if a study file cannot express the formula."""
     whole = all(isinstance(p[dependent.name], int) for p in params if dependent.name in p)
     why = f"inferred: it follows from {listed(dependent.others)} in the trials"
     try:

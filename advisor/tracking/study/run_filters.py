@@ -41,7 +41,9 @@ def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tupl
 
 
 def _by_time(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
-    """Yield filters by start time in milliseconds: runs before the first other run, or runs since the first wanted run."""
+    """Yield filters by start time in milliseconds: all runs before the first unwanted run, or all runs since the first
+    wanted run.
+    """
     starts = [run.started for run in experiment.runs]
     known = [s for s in starts if s is not None]
     if len(known) < len(starts):

@@ -1,6 +1,7 @@
 """Determines why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
 
-A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit any rank.
+A pruned trial ranks behind the trials that continued past its last step. Crashes, interruptions and time limits hit trials of any
+rank.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from advisor.contract import metric_direction
 from advisor.model.space import BoolArray, FloatArray, Value, counts_training
 from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study import axes, from_params
-from advisor.tracking.study.silent_failures import Costs
+from advisor.tracking.study.silent_failures import ObjectiveCosts
 
 _MAX_SHORT_LENGTH = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
 _INTERRUPTED_LEVELS = 0.1, 0.5
 """Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: the usual one, and the one
-for ends at rungs or right after an evaluation. The first is the share of studies in which crashes are mistaken for pruning."""
+for ends at rungs or right after an evaluation. The usual p-value is the share of studies in which crashes are mistaken for pruning.
+"""
 _FINISHED_LEVELS = 0.001, 0.5
-"""The same p-values for short trials that ended normally. Few were pruned: most have another planned length or a time limit."""
+"""The same p-values for short trials that ended normally. Most of these trials had another planned length or a time limit; few were
+pruned.
+"""
 _CHOSEN_LEVELS = 0.001, 0.05
 """The same p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
 _RUNGS = 0.001
@@ -34,20 +38,20 @@ _MAX_DELAY = 0.05
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
 _MIN_DENSITY = 5
-"""Minimum points of another metric per evaluation, to distinguish an end right after an evaluation from an end at any time."""
+"""Minimum points of another metric per evaluation that show whether a trial ended right after an evaluation or at any time."""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
 """Minimum number of short trials that show early stopping."""
 _MIN_EXPLAINED = 0.9
 """Minimum share of the trials that a patience must explain."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Common values of `min_delta`, the minimum improvement that resets the patience of early stopping."""
+"""Common values of `min_delta`: early stopping starts to count anew after an improvement by at least this amount."""
 _MAX_MONITORED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The trials that stopped early, each of them `evaluations` evaluations after its best evaluation."""
+    """Early stopping: the stopped trials, each of which ended `evaluations` evaluations after its best evaluation."""
 
     trials: tuple[int, ...]
     evaluations: int
@@ -55,7 +59,7 @@ class Patience:
     """Metric that decided when to stop."""
 
 
-def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArray:
+def short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> BoolArray:
     """Return a mask (trials,) of the trials that are shorter than the longest in steps, evaluations and examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
@@ -72,7 +76,7 @@ def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArr
 
 def find_pruned(
     blocks: Mapping[str, CurveBlock],
-    costs: Costs,
+    costs: ObjectiveCosts,
     params: Sequence[Mapping[str, Value]],
     groups: Sequence[Sequence[int]],
     *,
@@ -85,13 +89,13 @@ def find_pruned(
     normally; length_is_searched: True if a hyperparameter sets the length of training.
     """
     late = _logged_after_evaluation(blocks, costs)
-    rivals = _Rivals(costs, params)
+    rivals = _ContinuedTrials(costs, params)
     pruned: set[int] = set()
     for_finished = _CHOSEN_LEVELS if length_is_searched else _FINISHED_LEVELS
     for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _end_at_rungs(costs, candidates)
-        at_evaluations = bool(candidates) and all(_logged_densely(blocks, costs, t) for t in candidates)
+        at_evaluations = bool(candidates) and all(_is_logged_often(blocks, costs, t) for t in candidates)
         ranks = {t: rank for t in candidates if (rank := rivals.rank(t, repeats=at_rungs)) is not None}
         if (
             ranks
@@ -120,7 +124,9 @@ class _Rank:
 
 
 def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
-    """Return the probability that trials rank as low as this by chance: van Elteren's test, a Mann-Whitney test at each end."""
+    """Return the probability that trials rank this low by chance: van Elteren's test, which combines a Mann-Whitney test for each
+    trial's end.
+    """
     excess = variance = 0.0
     for step in {r.step for r in ranks}:
         ended = [r for r in ranks if r.step == step]
@@ -130,8 +136,10 @@ def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
     return float(special.ndtr(-excess / math.sqrt(variance)))
 
 
-def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
-    """Return True if the trials end after few different numbers of evaluations, at least two: a bug can end all at one step."""
+def _end_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
+    """Return True if the trials end after few different numbers of evaluations, but at least two, because a bug can end all at one
+    step.
+    """
     longest = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
     if rungs < 2 or rungs >= longest:
@@ -140,10 +148,10 @@ def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
     return log_p <= math.log(_RUNGS)
 
 
-class _Rivals:
+class _ContinuedTrials:
     """Compares a trial with the trials that continued past its last evaluation."""
 
-    def __init__(self, costs: Costs, params: Sequence[Mapping[str, Value]]) -> None:
+    def __init__(self, costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> None:
         self._curves = [c.finite for c in costs.curves]
         groups: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
         for trial, setting in enumerate(params):
@@ -155,36 +163,36 @@ class _Rivals:
     def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
         """Return the trial's rank among the trials that continued; None if no trial did.
 
-        repeats: whether to count a longer trial if another run of its setting ended by this step. Without rungs, a person may have
-        chosen the setting for a longer run because it was good.
+        repeats: whether to count a longer trial if another run of the same setting ended by this step; a person may have trained
+        a good setting longer, so this is right only with rungs.
         """
         curve = self._curves[trial]
         if not len(curve):
             return None
         step = int(curve.steps[-1])
         if step not in self._others:
-            self._others[step] = np.array([self._cost_on_the_way(i, step) for i in range(len(self._curves))])
+            self._others[step] = np.array([self._cost_while_running(i, step) for i in range(len(self._curves))])
         costs = self._others[step]
         going_on = np.flatnonzero(np.isfinite(costs)).tolist()
-        others = costs[[i for i in going_on if repeats or not self._was_shorter(i, step)]]
+        others = costs[[i for i in going_on if repeats or not self._has_shorter_repeat(i, step)]]
         worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
         return _Rank(step, worse, len(others)) if len(others) else None
 
-    def _cost_on_the_way(self, trial: int, step: int) -> float:
-        """Return the trial's cost at `step` if it went on; else NaN."""
+    def _cost_while_running(self, trial: int, step: int) -> float:
+        """Return the trial's cost at `step` if the trial continued past that step; else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
         if at < 0 or curve.steps[-1] * _MAX_SHORT_LENGTH <= step:
             return math.nan
         return float(curve.values[at])
 
-    def _was_shorter(self, trial: int, step: int) -> bool:
+    def _has_shorter_repeat(self, trial: int, step: int) -> bool:
         """Return True if another run of the same setting ended at about `step` or before."""
         twins = (t for t in self._repeats.get(trial, ()) if t != trial)
         return any(len(c := self._curves[t]) and c.steps[-1] * _MAX_SHORT_LENGTH <= step for t in twins)
 
 
-def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> BoolArray:
+def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> BoolArray:
     """Return a mask (trials,) of the trials that logged other metrics well after their last evaluation, so they were still
     training.
 
@@ -192,7 +200,7 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> 
     """
     last = axes.last_steps(blocks).astype(np.float64)
     ends = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
-    intervals = np.array([_interval(c) for c in costs.curves])
+    intervals = np.array([_evaluation_interval(c) for c in costs.curves])
     longest = ends >= _MAX_SHORT_LENGTH * ends.max(initial=0)
     usual = float(np.max((last - ends)[longest], initial=0.0))
     late: BoolArray = last - ends > np.maximum(usual, _MAX_DELAY * intervals)
@@ -205,13 +213,13 @@ def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collectio
     return any(len({p.get(name) for p in params}) > 1 for name in names)
 
 
-def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
-    """Return True if another metric of the trial would show that it trained on after its last evaluation."""
+def _is_logged_often(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> bool:
+    """Return True if another metric was logged often enough to show training after the last evaluation."""
     most = max(len(block.curve(trial)) for block in blocks.values())
     return most >= _MIN_DENSITY * len(costs.curves[trial])
 
 
-def _interval(curve: Curve) -> float:
+def _evaluation_interval(curve: Curve) -> float:
     return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else float(curve.steps[-1]) if len(curve) else 0.0
 
 
@@ -219,17 +227,20 @@ def _interval(curve: Curve) -> float:
 
 
 def find_early_stopped(
-    blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], short: BoolArray
+    blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trials: Sequence[int], is_short: BoolArray
 ) -> Patience | None:
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
-    Several common values of `min_delta` are tried; the one that explains the most endings is used.
+    The number is computed with several common values of `min_delta`; the value that explains the most endings is used.
     """
-    if sum(short[t] for t in trials) < _MIN_STOPPED:
+    if sum(is_short[t] for t in trials) < _MIN_STOPPED:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
-        fits = [_fit_patience([_waits(c.values, d) for c in curves], trials, short) for d in _MIN_DELTAS]
+        fits = [
+            _fit_patience([_evaluations_without_improvement(c.values, d) for c in curves], trials, is_short)
+            for d in _MIN_DELTAS
+        ]
         best = max((f for f in fits if f is not None), key=lambda f: len(f[1]), default=None)
         if best is not None:
             return Patience(best[1], best[0], metric)
@@ -237,13 +248,13 @@ def find_early_stopped(
 
 
 def _fit_patience(
-    waits: Sequence[Sequence[int]], trials: Sequence[int], short: BoolArray
+    waits: Sequence[Sequence[int]], trials: Sequence[int], is_short: BoolArray
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the patience that ended most short trials, and all trials that it ended; None if it does not explain the study.
 
-    waits: waits of each trial; see `_waits`.
+    waits: waits of each trial; see `_evaluations_without_improvement`.
     """
-    ends = [waits[t][-1] for t in trials if short[t]]
+    ends = [waits[t][-1] for t in trials if is_short[t]]
     patience, fitting = Counter(ends).most_common(1)[0]
     patient = sum(max(w, default=0) <= patience for w in waits)
     if patience < _MIN_PATIENCE or fitting < _MIN_EXPLAINED * len(ends) or patient < _MIN_EXPLAINED * len(waits):
@@ -251,7 +262,7 @@ def _fit_patience(
     return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 
 
-def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
+def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts) -> list[tuple[str, Sequence[Curve]]]:
     """Return the metrics that may decide when to stop, as costs: the objective, then metrics with as many evaluations."""
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
@@ -264,7 +275,7 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tu
     return found[:_MAX_MONITORED]
 
 
-def _waits(values: FloatArray, min_delta: float) -> list[int]:
+def _evaluations_without_improvement(values: FloatArray, min_delta: float) -> list[int]:
     """Return, for each evaluation, the number of evaluations since the last improvement by more than `min_delta`."""
     waits, best, wait = [], math.inf, 0
     for value in values.tolist():

@@ -1,8 +1,8 @@
 """Finds, by their curves alone, trials that failed although their process ended normally.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
-training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as
-ln 10, that most other trials left sooner, or if its result is no better than such a plateau after as much training.
+training loss lost most of what they had gained. A trial learned nothing if the objective never left a degenerate plateau, such as
+ln 10, that most other trials left sooner, or if the result is no better than such a plateau after the same amount of training.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ _COLLAPSED = 0.8
 _LOST = 0.5
 """Minimum share of the gain that a collapse destroys both in a trial's objective and in its training loss: most of the gain."""
 _MIN_LATER_GAIN = 0.05
-"""Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
-and only the logged loss is wrong."""
+"""If a loss is not finite: minimum later gain of the objective, as a share of the objective's range in the study, that shows
+that training went on and only the logged loss is wrong.
+"""
 _BEYOND_NOISE = 5.0
 """Minimum gain that a trial loses, in median differences of successive evaluations afterwards. Our choice."""
 _MAX_STUCK = 0.5
-"""Maximum share of trials on a plateau. If more trials learn nothing, the study is at fault, not single trials."""
+"""Maximum share of trials on a plateau. With a larger share, the study is at fault and not single trials."""
 _MAX_CLASSES = 1000
 _MIN_EXAMPLES = 5
-"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. If two
-trials are equal, all of five examples that only one of them gets right are the better one's with probability 1/32 (sign test).
+"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. Of five
+examples that only one of two equally good trials gets right, all belong to the same given trial with probability 1/32 (sign test).
 """
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
@@ -51,7 +52,7 @@ and among k + 1 classes."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class TrialEnd:
     """The end status of a trial, and a clause with the evidence, which is empty if the source stated the status."""
 
     status: Status
@@ -59,8 +60,8 @@ class End:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """The objective of each trial as a cost."""
+class ObjectiveCosts:
+    """The objective of each trial, converted to a cost."""
 
     metric: str
     curves: Sequence[Curve]
@@ -69,7 +70,7 @@ class Costs:
     """1 if the objective is minimised, else -1."""
 
     def text(self, cost: float) -> str:
-        """Return a cost as a value of the objective."""
+        """Convert a cost to a value of the objective and return it as text."""
         return f"{self.sign * cost + 0.0:.3g}"
 
     @cached_property
@@ -82,65 +83,65 @@ class Costs:
         return max(known) - min(known) if known else math.nan
 
 
-def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> Costs:
+def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> ObjectiveCosts:
     """Return the objective of each trial as a cost."""
     curves = [blocks[objective].curve(i) for i in range(trials)]
-    return Costs(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)
+    return ObjectiveCosts(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)
 
 
 def find_silent_failures(
     blocks: Mapping[str, CurveBlock],
-    costs: Costs,
+    costs: ObjectiveCosts,
     trials: Sequence[int],
     chance: float | None,
     examples: float = math.inf,
-) -> dict[int, End]:
-    """Return the end of each of these trials whose curves show a failure.
+) -> dict[int, TrialEnd]:
+    """Return the kind of failure of each of these trials whose curves show one.
 
     chance: cost of random guessing, if known. examples: number of validation examples, infinite if unknown.
     """
-    found: dict[int, End] = {}
+    found: dict[int, TrialEnd] = {}
     for trial in trials:
-        if reason := _not_finite(blocks, costs, trial):
-            found[trial] = End("diverged", reason)
+        if reason := _non_finite_loss(blocks, costs, trial):
+            found[trial] = TrialEnd("diverged", reason)
     rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > _MIN_FLAT]
     for trial in rest:
         if reason := _collapse(costs, trial) or _joint_collapse(blocks, costs, trial):
-            found[trial] = End("diverged", reason)
+            found[trial] = TrialEnd("diverged", reason)
     rest = [t for t in rest if t not in found]
-    return found | _plateaus(costs, rest, chance, _least_distance(costs, examples))
+    return found | _plateaus(costs, rest, chance, _min_plateau_distance(costs, examples))
 
 
 # --- losses that are not finite --------------------------------------------------------------------------------------------------
 
 
-def _not_finite(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
+def _non_finite_loss(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
     """Return the clause that the objective or a loss stays non-finite to its end; empty if training went on."""
     curve = costs.curves[trial]
     losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss(m)}
     losses = {m: loss for m, loss in losses.items() if len(loss)}
     if not math.isfinite(curve.values[-1]):
-        return "" if _training_was_finite(curve, losses) else _since(costs.metric, curve)
+        return "" if _training_was_finite(curve, losses) else _divergence_clause(costs.metric, curve)
     range_of_costs = costs.range
     for metric, loss in losses.items():
-        tail = _length_of_tail(~np.isfinite(loss.values))
+        tail = _count_trailing_true(~np.isfinite(loss.values))
         if not tail or (
             metric_direction.split_of(metric) not in ("train", None) and _training_was_finite(loss, losses)
         ):
             continue
-        if not _survived(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
-            return _since(metric, loss)
+        if not _training_continued(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
+            return _divergence_clause(metric, loss)
     return ""
 
 
 def _is_loss(metric: str) -> bool:
-    return metric_direction.quantity(metric)[-1:] == ("loss",) and not metric_names.is_companion(metric)
+    return metric_direction.quantity(metric)[-1:] == ("loss",) and not metric_names.is_window_or_system_metric(metric)
 
 
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return True if only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
-    A training loss that ends before the last evaluation is no evidence, unless the loss's next value is due after that evaluation.
+    A training loss that ends before the last evaluation is evidence only if its next value is due after that evaluation.
     """
     finite = [
         c
@@ -156,10 +157,11 @@ def _usual_interval(curve: Curve) -> float:
     return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else 0.0
 
 
-def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
+def _training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return True if training went on after a loss was not finite from `step` on: the objective still improved.
 
-    single: only the last logged loss is not finite. This may be one skipped batch, unless the objective fell back to its start.
+    single: only the last logged loss is not finite. A single such loss may be one skipped batch, unless the objective fell back to
+    its start.
     """
     finite = curve.finite
     before, after = finite.values[finite.steps < step], finite.values[finite.steps >= step]
@@ -170,12 +172,12 @@ def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -
     return bool(after.min() < min(before.min(initial=np.inf), after[0]) - _MIN_LATER_GAIN * range_of_costs)
 
 
-def _since(metric: str, curve: Curve) -> str:
-    start = len(curve) - _length_of_tail(~np.isfinite(curve.values))
+def _divergence_clause(metric: str, curve: Curve) -> str:
+    start = len(curve) - _count_trailing_true(~np.isfinite(curve.values))
     return f"{metric} is not finite from step {int(curve.steps[start]):,} on"
 
 
-def _length_of_tail(mask: BoolArray) -> int:
+def _count_trailing_true(mask: BoolArray) -> int:
     """Return the number of true values at the end of the mask."""
     others = np.flatnonzero(~mask)
     return len(mask) - (int(others[-1]) + 1 if len(others) else 0)
@@ -184,13 +186,13 @@ def _length_of_tail(mask: BoolArray) -> int:
 # --- plateaus --------------------------------------------------------------------------------------------------------------------
 
 
-def _collapse(costs: Costs, trial: int) -> str:
+def _collapse(costs: ObjectiveCosts, trial: int) -> str:
     """Return the clause that the trial lost what it had gained and stayed at a constant; empty otherwise."""
     curve = costs.curves[trial].finite
     first, best = float(curve.values[0]), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
     constant = np.abs(curve.values - level) <= max(_CONSTANT * gain, 1e-12)
-    length = _length_of_tail(constant)
+    length = _count_trailing_true(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _COLLAPSED * gain > 0:
         return ""
     if gain <= _MOVED * costs.range or length <= _longest_stay(costs.curves, level, _CONSTANT * gain):
@@ -199,7 +201,7 @@ def _collapse(costs: Costs, trial: int) -> str:
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
 
 
-def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
+def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
     """Return the clause that the trial and its training loss lost most of what they had gained; empty otherwise.
 
     A broken classifier guesses one class after another, so its accuracy need not be constant.
@@ -229,7 +231,7 @@ def _lost(loss: FloatArray) -> tuple[float, float] | None:
     return (lowest, float(np.median(tail))) if tail.min() >= lowest + _LOST * (loss[0] - lowest) else None
 
 
-def _cost_before(costs: Costs, curve: Curve, metric: str, loss: Curve) -> float:
+def _cost_before(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) -> float:
     """Return the trial's cost before it learned: its first one, or the first training loss if the objective is the same loss."""
     first = float(curve.values[0])
     if metric_direction.quantity(costs.metric) != metric_direction.quantity(metric) or loss.steps[0] >= curve.steps[0]:
@@ -240,7 +242,7 @@ def _cost_before(costs: Costs, curve: Curve, metric: str, loss: Curve) -> float:
 def _lost_part(values: FloatArray, start: float, range_of_costs: float) -> int:
     """Return the number of evaluations at the end at which most of the gain from `start` was lost; 0 if it was not lost."""
     gain = start - float(values.min())
-    length = _length_of_tail(values >= values.min() + _LOST * gain)
+    length = _count_trailing_true(values >= values.min() + _LOST * gain)
     if length < max(_MIN_FLAT, _TAIL * len(values)) or gain <= _MOVED * range_of_costs:
         return 0
     return 0 if gain < _BEYOND_NOISE * float(np.median(np.abs(np.diff(values[-length:])))) else length
@@ -253,7 +255,7 @@ def _running_median(values: FloatArray, width: int) -> FloatArray:
 def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
     """Return the maximum number of evaluations in a row at this level after which a trial went on to another one.
 
-    A success rate may be zero for a while: training that left a level before has not ended there.
+    For example, a success rate may be zero for a while. A trial that once left a level may leave it again.
     """
     longest = 0
     for curve in curves:
@@ -262,86 +264,96 @@ def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
     return longest
 
 
-def _least_distance(costs: Costs, examples: float) -> float:
-    """Return the minimum distance of a plateau from the best result that the validation examples can show; 0 if unknown."""
+def _min_plateau_distance(costs: ObjectiveCosts, examples: float) -> float:
+    """Return the smallest distance between a plateau and the best result that the number of validation examples can show; 0 if
+    unknown.
+    """
     if "accuracy" not in metric_direction.quantity(costs.metric):
         return 0.0
     largest = max((float(np.abs(c.finite.values).max(initial=0.0)) for c in costs.curves), default=0.0)
     return _MIN_EXAMPLES / examples * (1.0 if largest <= 1 + 1e-6 else 100.0)
 
 
-def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None, least_distance: float) -> dict[int, End]:
+def _plateaus(
+    costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
+) -> dict[int, TrialEnd]:
     """Return the trials that never left a degenerate plateau: a level of chance, one that trials share, or an exact constant.
 
-    least_distance: minimum distance of a plateau from the best result.
+    min_distance: minimum distance of a plateau from the best result.
     """
     results = [float(costs.curves[t].finite.values.min()) for t in trials]
     if not results:
         return {}
     best = min(results)
-    levels = {t: level for t in trials if math.isfinite(level := _level(costs.curves[t].finite.values, best))}
+    levels = {t: level for t in trials if math.isfinite(level := _flat_level(costs.curves[t].finite.values, best))}
     known = _levels_of_chance(costs) if chance is None else np.array([chance])
-    found: dict[int, End] = {}
+    found: dict[int, TrialEnd] = {}
     stays: dict[float, int] = {}
     for trial, level in levels.items():
         distance = level - best
-        if distance < least_distance:
+        if distance < min_distance:
             continue
         shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
         exact = np.ptp(_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
-        guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _MOVED * distance
+        guess = _is_chance_level(level, known) if chance is None else abs(level - chance) <= _MOVED * distance
         if not (shared or exact or guess):
             continue
-        # Learning may just start late: the success rate of a policy is zero until it succeeds for the first time.
+        # Learning may simply start late: the success rate of a policy is zero until the policy first succeeds.
         key = round(level / distance, 3)
         if key not in stays:
             stays[key] = _longest_stay(_curves_below(costs, level - _MOVED * distance), level, _FLAT * distance)
         if 2 * stays[key] >= len(costs.curves[trial].finite):
             continue
         like = " as other trials do" if shared else ""
-        found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
+        found[trial] = TrialEnd("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
     if len(found) > _MAX_STUCK * len(trials):
         return {}
-    return {**found, **_no_better(costs, trials, results, found, levels)}
+    return {**found, **_no_better_than_plateau(costs, trials, results, found, levels)}
 
 
-def _no_better(
-    costs: Costs, trials: Sequence[int], results: Sequence[float], found: Mapping[int, End], levels: Mapping[int, float]
-) -> dict[int, End]:
-    """Return the noisier trials that got no better than the trials that never left their initial level, after the same amount of
-    training.
+def _no_better_than_plateau(
+    costs: ObjectiveCosts,
+    trials: Sequence[int],
+    results: Sequence[float],
+    plateau_trials: Mapping[int, TrialEnd],
+    levels: Mapping[int, float],
+) -> dict[int, TrialEnd]:
+    """Return the noisier trials that, after the same amount of training, are no better than trials that never left their initial
+    level.
 
-    results: the lowest cost of each trial. found: the trials that never left their level, which `levels` holds.
+    results: the lowest cost of each trial. plateau_trials: the trials that never left their level, which `levels` holds.
     """
-    best, more = min(results), dict[int, End]()
-    limit = min((levels[t] - _MOVED * (levels[t] - best) for t in found), default=math.inf)
-    steps = max((costs.curves[t].finite.steps[-1] for t in found), default=0)
+    best, more = min(results), dict[int, TrialEnd]()
+    limit = min((levels[t] - _MOVED * (levels[t] - best) for t in plateau_trials), default=math.inf)
+    steps = max((costs.curves[t].finite.steps[-1] for t in plateau_trials), default=0)
     for trial, result in zip(trials, results, strict=True):
         curve = costs.curves[trial].finite
         if (
-            trial not in found
+            trial not in plateau_trials
             and result >= limit
             and curve.steps[-1] >= steps
-            and not _fell(curve.values, limit - best)
+            and not _curve_fell(curve.values, limit - best)
         ):
-            more[trial] = End("not_learned", f"{costs.metric} gets no better than in trials that never leave a plateau")
+            more[trial] = TrialEnd(
+                "not_learned", f"{costs.metric} gets no better than in trials that never leave a plateau"
+            )
     return more
 
 
-def _fell(values: FloatArray, distance: float) -> bool:
+def _curve_fell(values: FloatArray, distance: float) -> bool:
     """Return whether the curve's later half lies clearly below its first quarter, so that the trial learned something."""
     start = float(np.median(values[: max(len(values) // 4, 1)]))
     return start - float(np.median(_last_half(values))) > _MOVED * distance
 
 
-def _curves_below(costs: Costs, below: float) -> list[Curve]:
-    """Return the curves whose last half is mostly below this cost, so that noise alone does not count as leaving a level."""
+def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
+    """Return the curves whose last half is mostly below this cost: noise alone must not count as leaving a level."""
     known = [c for c in costs.curves if len(c.finite)]
-    return [c for c in known if float(np.median(_last_half(c.finite.values))) < below]
+    return [c for c in known if float(np.median(_last_half(c.finite.values))) < max_cost]
 
 
-def _level(values: FloatArray, best: float) -> float:
-    """Return the level of a curve that is flat and never moved, compared with the best result `best`; else NaN."""
+def _flat_level(values: FloatArray, best: float) -> float:
+    """Return the level of a curve that hardly moved relative to its distance from the best result `best`; NaN for other curves."""
     half = _last_half(values)
     level = float(np.median(half))
     distance = level - best
@@ -354,7 +366,7 @@ def _last_half(values: FloatArray) -> FloatArray:
     return values[len(values) // 2 :]
 
 
-def _levels_of_chance(costs: Costs) -> FloatArray:
+def _levels_of_chance(costs: ObjectiveCosts) -> FloatArray:
     """Return the costs of random guessing among 2, 3, ... classes, by the objective's name; empty if the name does not determine
     them.
     """
@@ -367,9 +379,9 @@ def _levels_of_chance(costs: Costs) -> FloatArray:
     return 1 - 1.0 / classes if "error" in quantity else np.empty(0)
 
 
-def _is_chance(level: float, known: FloatArray) -> bool:
-    if len(known) < 2:
+def _is_chance_level(level: float, known_chance: FloatArray) -> bool:
+    if len(known_chance) < 2:
         return False
-    at = int(np.argmin(np.abs(known - level)))
-    gap = float(np.abs(np.diff(known))[min(at, len(known) - 2)])
-    return bool(abs(known[at] - level) <= _CHANCE_ERROR * gap)
+    at = int(np.argmin(np.abs(known_chance - level)))
+    gap = float(np.abs(np.diff(known_chance))[min(at, len(known_chance) - 2)])
+    return bool(abs(known_chance[at] - level) <= _CHANCE_ERROR * gap)

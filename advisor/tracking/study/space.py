@@ -16,7 +16,7 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import axes, declared, from_study_file, inference
 
 _RESERVED = 100
-"""Number of characters of a study's name that are reserved for suffixes in the names of the next studies."""
+"""Number of characters to reserve in a study's name for the suffixes of the next studies."""
 _CUT_SHORT = ("pruned", "early_stopped")
 """Statuses of trials that end before their planned length."""
 
@@ -41,7 +41,7 @@ def build_space(
     block: CurveBlock,
     roles: Mapping[str, Parameter],
 ) -> Space:
-    """Return the search space of the study. spec: study file that declares the space. block: curves of the objective.
+    """Return the search space of a study. spec: study file that declares the space. block: curves of the objective.
 
     roles: undeclared parameters whose role is known, such as those that others determine.
     """
@@ -49,12 +49,12 @@ def build_space(
     stated, warnings = from_study_file.parameters(spec, params)
     guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
     guessed |= {name: p for name, p in roles.items() if name in guessed}
-    by_tuner = _declared_by_tuner(experiment, trials, guessed)
+    by_tuner = _parameters_of_tuner(experiment, trials, guessed)
     guessed |= by_tuner
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
         for name, parameter in guessed.items()
-        # "objective" and "direction" describe the objective. A parameter that never varies needs no inference.
+        # Other entries describe the objective. A parameter that never varies needs no inference.
         if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
     name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
@@ -68,8 +68,8 @@ def build_space(
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
     """Return the planned length of training, from the trials that ran to their end; None if it is unknown.
 
-    If these planned different lengths, the best trial's length counts. If every trial was pruned or stopped early, the longest
-    trial gives a lower bound.
+    If these trials planned different lengths, the best trial's length counts. If every trial was pruned or stopped early, the
+    longest trial gives a lower bound.
     """
     ends = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
     whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT_SHORT]
@@ -85,20 +85,22 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     return longest if longest >= 1 else None
 
 
-def _declared_by_tuner(
-    experiment: Experiment, trials: Sequence[Trial], guessed: Mapping[str, Parameter]
+def _parameters_of_tuner(
+    experiment: Experiment, trials: Sequence[Trial], inferred: Mapping[str, Parameter]
 ) -> dict[str, Parameter]:
-    """Return the searched parameters that a tuner declares in the runs' tags, under the conditions that the trials show."""
+    """Return the searched parameters that a tuner declares in the runs' tags; the trials show the conditions under which they
+    exist.
+    """
     runs = {run.id: run for run in experiment.runs}
     found = declared.parameters([runs[t.id] for t in trials], [t.params for t in trials])
     return {
-        name: p.model_copy(update={"when": guessed[name].when})
+        name: p.model_copy(update={"when": inferred[name].when})
         for name, p in found.items()
-        if name in guessed and guessed[name].role not in ("derived", "fixed")
+        if name in inferred and inferred[name].role not in ("derived", "fixed")
     }
 
 
-def _decisions(by_tuner: Mapping[str, Parameter]) -> Iterator[Decision]:
-    if by_tuner:
-        text = f"The tuner's tags declare the range of {listed(map(clean, by_tuner), 6)}."
+def _decisions(tuner_parameters: Mapping[str, Parameter]) -> Iterator[Decision]:
+    if tuner_parameters:
+        text = f"The tuner's tags declare the range of {listed(map(clean, tuner_parameters), 6)}."
         yield Decision(topic="parameters", text=text, overrule="--study FILE")

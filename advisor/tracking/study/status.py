@@ -23,7 +23,7 @@ from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.launch_failures import find_launch_failures
 from advisor.tracking.study.memory import find_memory_failures
-from advisor.tracking.study.silent_failures import Costs, End, find_silent_failures, read_costs
+from advisor.tracking.study.silent_failures import ObjectiveCosts, TrialEnd, find_silent_failures, read_costs
 
 _TAGGED: tuple[Status, ...] = (
     "complete",
@@ -34,8 +34,9 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is not, because a hook does not know why a training ended early. Neither is a
-hook's "complete", because a tuner may have set the length that the trial completed."""
+"""Statuses that are accepted from a tag. "stopped" is missing because a hook does not know why a training ended early, and a
+hook's "complete" because a tuner may have shortened the planned length.
+"""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
@@ -44,10 +45,10 @@ _OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class TrialEnds:
     """The end statuses of a study's trials, and the decisions about them."""
 
-    ends: tuple[End, ...]
+    ends: tuple[TrialEnd, ...]
     """End of each trial, shape (trials,)."""
     errors: Mapping[int, str]
     """Error text by trial, if one was logged; it starts with "out of memory" if memory ran out."""
@@ -61,12 +62,12 @@ def find_ends(
     params: Sequence[Mapping[str, Value]],
     *,
     lengths: Collection[str] = (),
-) -> Ends:
+) -> TrialEnds:
     """Return the end status of each trial. params: hyperparameters of each trial; lengths: hyperparameters that are the length of
     training.
     """
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
-    errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
+    errors = {i: text for i, run in enumerate(runs) if (text := _error_text(run))}
     ends = {
         i: end
         for i, run in enumerate(runs)
@@ -76,26 +77,28 @@ def find_ends(
     ends |= {i: _stopped_end(runs[i], stop) for i, stop in stops.items()}
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
-    ends |= {i: End("no_data", "its launch failed") for i in launches}
+    ends |= {i: TrialEnd("no_data", "its launch failed") for i in launches}
     silent = set(crashed) - errors.keys() - set(launches)
     lacking, of_memory = find_memory_failures(blocks, params, silent, [run.started for run in runs])
-    ends |= {i: End("infeasible", "it probably ran out of memory") for i in lacking}
+    ends |= {i: TrialEnd("infeasible", "it probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
-    failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective), _validation_examples(runs))
+    failed = find_silent_failures(blocks, costs, rest, _logged_chance_cost(runs, objective), _validation_examples(runs))
     rest = [i for i in rest if i not in failed]
-    stopped, patience = _cut_short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
+    stopped, patience = _find_shortened_trials(
+        runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths)
+    )
     known = ends | failed | stopped
-    each = tuple(known[i] if i in known else End(_process_status(runs[i])) for i in range(len(runs)))
+    each = tuple(known[i] if i in known else TrialEnd(_process_status(runs[i])) for i in range(len(runs)))
     decisions = (
         *_decisions(each, set(failed), patience, stops),
         *_launch_failures(len(runs), [errors.get(i, "") for i in launches]),
         *of_memory,
         *_failed_evaluations(each, costs),
     )
-    return Ends(each, errors | lacking, decisions)
+    return TrialEnds(each, errors | lacking, decisions)
 
 
-def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
+def _logged_chance_cost(runs: Sequence[Run], objective: Objective) -> float | None:
     """Return the cost of random guessing that the adapters logged; None if they logged none."""
     for run in runs:
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
@@ -110,38 +113,39 @@ def _validation_examples(runs: Sequence[Run]) -> float:
     return max((size for size in sizes if size > 0), default=math.inf)
 
 
-def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End | None:
-    """Return the end that tags or the process's status state; None if only the curves can show it."""
+def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
+    """Return how the trial ended according to tags or the process's status; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
-        return End("pruned")
+        return TrialEnd("pruned")
     for status in _TAGGED:
         if status == "no_data" and evaluations and run.tags.get(contract.TAG_OBJECTIVE, objective) != objective:
             continue  # the training or its study file named another objective, which was never logged
         if tag == status and not (status == "complete" and contract.TAG_SCHEMA in run.tags):
-            return End(status)
+            return TrialEnd(status)
     if run.status in ("RUNNING", "SCHEDULED"):
-        return End("running")
+        return TrialEnd("running")
     if error and run.status == "FAILED":
-        return End("infeasible")
+        return TrialEnd("infeasible")
     if not evaluations:
-        return End("infeasible" if run.status == "FAILED" or error else "no_data")
+        return TrialEnd("infeasible" if run.status == "FAILED" or error else "no_data")
     return None
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the records of the trials that the guard stopped, by trial. A trial that nevertheless reached its planned end is
-    complete."""
+    """Return the records of the trials that the guard stopped, by trial. A trial that still reached its planned end is complete."""
     stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
     records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
 
 
-def _stopped_end(run: Run, stop: GuardStop) -> End:
-    """Return the end of a trial that the guard stopped. Until its launcher has recorded the end, the run may look like a crash."""
+def _stopped_end(run: Run, guard_stop: GuardStop) -> TrialEnd:
+    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded
+    the end.
+    """
     tag = run.tags.get(contract.TAG_STATUS)
-    status: Status = "diverged" if "diverged" in (tag, stop.status) else "pruned"
-    return End(status, f"the guard stopped it at step {stop.step:,}: {stop.reason}")
+    status: Status = "diverged" if "diverged" in (tag, guard_stop.status) else "pruned"
+    return TrialEnd(status, f"the guard stopped it at step {guard_stop.step:,}: {guard_stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:
@@ -153,7 +157,7 @@ def _was_pruned(run: Run) -> bool:
     )
 
 
-def _error(run: Run) -> str:
+def _error_text(run: Run) -> str:
     """Return the error text in the run's tags, starting with "out of memory" if memory ran out; empty without one."""
     texts = [
         v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of(k)) and "note" not in words_of(k)
@@ -170,24 +174,24 @@ def _process_status(run: Run) -> Status:
     return "stopped" if run.status == "KILLED" or run.tags.get(contract.TAG_STATUS) == "stopped" else "complete"
 
 
-def _cut_short(
+def _find_shortened_trials(
     runs: Sequence[Run],
     blocks: Mapping[str, CurveBlock],
-    costs: Costs,
+    costs: ObjectiveCosts,
     params: Sequence[Mapping[str, Value]],
     trials: Sequence[int],
     length_is_searched: bool,
-) -> tuple[dict[int, End], short_runs.Patience | None]:
+) -> tuple[dict[int, TrialEnd], short_runs.Patience | None]:
     """Return which of these trials stopped early or were pruned, and the patience of early stopping if there is one."""
     mask = short_runs.short_trials(costs, params)
     ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
         ways[_process_status(runs[trial])].append(trial)
     patience = short_runs.find_early_stopped(blocks, costs, ways["complete"] + ways["stopped"], mask)
-    found: dict[int, End] = {}
+    found: dict[int, TrialEnd] = {}
     if patience is not None:
         why = f"it ended {patience.evaluations} evaluations after its best {patience.metric}"
-        found = {t: End("early_stopped", why) for t in patience.trials}
+        found = {t: TrialEnd("early_stopped", why) for t in patience.trials}
     failed, killed, finished = (
         [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
     )
@@ -195,7 +199,7 @@ def _cut_short(
         blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
     ):
         step = int(costs.curves[trial].steps[-1])
-        found[trial] = End("pruned", f"it ended at step {step:,} behind the trials that went on")
+        found[trial] = TrialEnd("pruned", f"it ended at step {step:,} behind the trials that went on")
     return found, patience
 
 
@@ -203,16 +207,19 @@ def _cut_short(
 
 
 def _decisions(
-    ends: Sequence[End], failed: set[int], patience: short_runs.Patience | None, stops: Mapping[int, GuardStop]
+    ends: Sequence[TrialEnd],
+    failed: set[int],
+    patience: short_runs.Patience | None,
+    guard_stops: Mapping[int, GuardStop],
 ) -> list[Decision]:
     """Return the decisions: one for each kind of ending that was read from the curves, one for all pruned trials, and one for the
     trials that the guard stopped."""
     statuses = Counter(end.status for end in ends)
     decisions = []
     if pruned := statuses["pruned"]:
-        guessed = any(end.status == "pruned" and end.reason and t not in stops for t, end in enumerate(ends))
+        guessed = any(end.status == "pruned" and end.reason and t not in guard_stops for t, end in enumerate(ends))
         how = ": they ended behind the trials that went on, without an error" if guessed else ""
-        if guarded := sum(ends[t].status == "pruned" for t in stops):
+        if guarded := sum(ends[t].status == "pruned" for t in guard_stops):
             how = " by the guard" if guarded == pruned else f", {guarded} of them by the guard"
         verb = "was" if pruned == 1 else "were"
         text = (
@@ -220,7 +227,7 @@ def _decisions(
             "Pruning can hide settings that start slowly."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
-    decisions += _stopped_by_guard(len(ends), list(stops.values()))
+    decisions += _stopped_by_guard(len(ends), list(guard_stops.values()))
     if patience is not None:
         text = (
             f"{len(patience.trials)} of {len(ends)} trials stopped early, {patience.evaluations} evaluations after their best "
@@ -237,13 +244,13 @@ def _decisions(
     return decisions
 
 
-def _stopped_by_guard(trials: int, stops: Sequence[GuardStop]) -> list[Decision]:
+def _stopped_by_guard(trials: int, guard_stops: Sequence[GuardStop]) -> list[Decision]:
     """Return the decision on the trials that the guard stopped, the most frequent reason first."""
-    if not stops:
+    if not guard_stops:
         return []
-    reasons = Counter(stop.predicate for stop in stops).most_common()
+    reasons = Counter(stop.predicate for stop in guard_stops).most_common()
     text = (
-        f"The guard stopped {len(stops)} of {trials} trials: {', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
+        f"The guard stopped {len(guard_stops)} of {trials} trials: {', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
         "`advisor run … --continue TRIAL` takes up one of them again."
     )
     return [Decision(topic="status", text=text)]
@@ -260,7 +267,7 @@ def _launch_failures(trials: int, errors: Sequence[str]) -> list[Decision]:
     return [Decision(topic="status", text=text)]
 
 
-def _failed_evaluations(ends: Sequence[End], costs: Costs) -> list[Decision]:
+def _failed_evaluations(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list[Decision]:
     """Return the decision to leave out evaluations that are not finite, in trials whose training went on."""
     trained = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
     missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]

@@ -31,7 +31,7 @@ def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
     if parents := len(experiment.runs) - len(indices):
         subject = "run holds others together and is" if parents == 1 else "runs hold others together and are"
         warnings.append(f"{parents:,} {subject} not counted as a trial.")
-    if evaluations := _evaluations(experiment, indices):
+    if evaluations := _find_evaluation_runs(experiment, indices):
         indices = [i for i in indices if i not in evaluations]
         subject = (
             "run holds one evaluation and no parameters, and is"
@@ -56,9 +56,9 @@ def _without_parents(experiment: Experiment, objective: str) -> list[int]:
 
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
-    """Return True if a parent run is a trial: it has a hyperparameter that varies among its children, or none varies among them.
+    """Return True if a parent run is a trial: its children vary a hyperparameter that it has, or vary none.
 
-    Folds and repeats vary no hyperparameter. A sweep's parent run is not a trial, even if it logs the sweep's best value.
+    Children that vary none are folds or repeats. A sweep's parent run is not a trial, even if it logs the sweep's best value.
     """
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
@@ -66,7 +66,7 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
     return not varied or bool(varied & set(parent.params))
 
 
-def _evaluations(experiment: Experiment, indices: Sequence[int]) -> set[int]:
+def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
     """Return the indices of runs that a tool created only to evaluate a trained model.
 
     Such runs have no parameters and one point per metric, while the other runs have parameters and longer curves. A trial that a

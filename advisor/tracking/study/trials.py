@@ -16,8 +16,8 @@ from advisor.model.usual_rates import starts_from_pretrained
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
-from advisor.tracking.study.roles import Roles, parameter_roles
-from advisor.tracking.study.status import Ends, find_ends
+from advisor.tracking.study.roles import ParameterRoles, parameter_roles
+from advisor.tracking.study.status import TrialEnds, find_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Trials:
     unit: StepUnit
     """Value for `Study.unit`."""
     warnings: tuple[str, ...]
-    roles: Roles
+    roles: ParameterRoles
     """Hyperparameters that others determine, or that are the length of training under another name."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about the parameters, and about how the trials ended."""
+    """Decisions about the parameters, and about the ends of the trials."""
 
 
 def build_trials(
@@ -80,13 +80,13 @@ def build_trials(
 def _all_facts(
     runs: Sequence[Run],
     params: Sequence[Mapping[str, Value]],
-    roles: Roles,
-    how: Ends,
+    roles: ParameterRoles,
+    how: TrialEnds,
     last_steps: IntArray,
-    start: axes.Start,
+    start: axes.StepOffsets,
 ) -> list[dict[str, str]]:
-    """Return the facts of each trial: those that adapters logged, then those that parameters, curves and errors show."""
-    facts = [_facts(run) for run in runs]
+    """Return the facts of each trial: first facts that adapters logged, then facts that parameters, curves and errors show."""
+    facts = [_logged_facts(run) for run in runs]
     ends = last_steps + start.steps
     _add_stated_facts(facts, params, ends.tolist())
     _add_lengths(facts, roles)
@@ -96,7 +96,7 @@ def _all_facts(
     return facts
 
 
-def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
+def _add_lengths(facts: Sequence[dict[str, str]], roles: ParameterRoles) -> None:
     """Add the planned steps that a parameter states under another name to each trial's entry in `facts`, shape (trials,)."""
     for known, steps in zip(facts, roles.steps, strict=True):
         if steps is not None:
@@ -110,11 +110,11 @@ def _add_epochs(facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, V
             known.setdefault("max_train_steps", f"{epochs:.0f}")
 
 
-def _facts(run: Run) -> dict[str, str]:
+def _logged_facts(run: Run) -> dict[str, str]:
     autologging = {"autologging": name} if (name := run.tags.get("mlflow.autologging")) else {}
     facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
     pretrained = {"pretrained": "true"} if starts_from_pretrained(run.params) else {}
-    tuner = {"tuner": "optuna"} if declared.has_tags(run) else {}
+    tuner = {"tuner": "optuna"} if declared.has_tuner_tags(run) else {}
     commit = {"source_commit": text} if (text := run.tags.get("mlflow.source.git.commit")) else {}
     return autologging | pretrained | tuner | commit | facts
 
@@ -133,7 +133,7 @@ def _add_stated_facts(
 def _count_from_start(facts: Sequence[dict[str, str]], last_steps: IntArray, starts: IntArray) -> None:
     """Count the planned steps from the start of each trial if its logged steps, shape (trials,), begin later and reach the plan."""
     for known, last, start in zip(facts, last_steps.tolist(), starts.tolist(), strict=True):
-        planned = from_params.count(known.get("max_train_steps", ""))
+        planned = from_params.parse_count(known.get("max_train_steps", ""))
         if start and planned >= 0.9 * last:
             known["max_train_steps"] = str(int(planned) - start)
 
@@ -155,7 +155,7 @@ def _is_seed(words: Sequence[str]) -> bool:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs. Runs with equal names also get the start of their ids, as long as needed to differ."""
+    """Return the names of the runs. Equal names are followed by the start of each run's id, as long as needed to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)

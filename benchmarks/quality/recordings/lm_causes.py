@@ -1,4 +1,4 @@
-"""Recorded studies of subjects that the playbook leaves open: float16, Adam's settings, and data that are seen again."""
+"""Recorded studies of subjects that the playbook leaves open: float16, Adam, data that are seen again, attention logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recordings.training import Training
 # Arguments are packed into few lines, which the formatter would undo.
 # fmt: off
 
-RULES = ("loss-scale", "adam-epsilon", "weight-decay-weak", "curve-staircase")
+RULES = ("loss-scale", "adam-epsilon", "weight-decay-weak", "curve-staircase", "attention-logits")
 """The rules that these studies are about."""
 _HALF = Training(float16=True, growth_interval=50, max_train_steps=160, keep="none")
 _WALK = replace(WALK, depth=1, width=24, batch_size=16, max_train_steps=100, evaluate_every=10, keep="none")
@@ -32,12 +32,15 @@ _NGRAMS = Training(
 )
 _RATES = {"learning_rate": log_range(0.02, 0.2)}
 _ADAM_RATES = {"learning_rate": log_range(3e-3, 0.03)}
+_WIDE_RATES = {"learning_rate": log_range(5e-3, 0.5)}
+"""A quarter of the rates, on a log scale, make the logits of plain attention explode."""
+_LOW_RATES = {"learning_rate": log_range(2e-3, 0.04)}
 _HOT = {"learning_rate": log_range(30.0, 100.0)}
 
 
 def language_studies() -> list[RecordedStudy]:
     """Return the studies, each with a label for every rule of `RULES`."""
-    return [_labelled(study) for study in (*_float16(), *_adam(), *_epochs())]
+    return [_labelled(study) for study in (*_float16(), *_adam(), *_epochs(), *_attention())]
 
 
 def _labelled(study: RecordedStudy) -> RecordedStudy:
@@ -120,5 +123,35 @@ def _epochs() -> list[RecordedStudy]:
         RecordedStudy(
             "epochs-with-steps-of-the-rate", "a model without memory whose learning rate falls at the start of each epoch",
             replace(_NGRAMS, depth=1, schedule="epoch-steps"), _HOT, (), trials=2,
+        ),
+    ]
+
+
+def _attention() -> list[RecordedStudy]:
+    text = replace(
+        _TEXT, attention="plain", schedule="constant", n_valid=200, max_train_steps=120, evaluate_every=10,
+    )
+    walk = replace(_WALK, attention="plain", width=32, weight_decay=0.0, max_train_steps=120)
+    fires = must_fire("attention-logits")
+    return [
+        RecordedStudy(
+            "attention-logits-explode", "a transformer at a constant rate; at the highest rates, its attention logits explode",
+            text, _WIDE_RATES, fires, trials=4,
+        ),
+        RecordedStudy(
+            "attention-logits-explode-and-rate-decays", "the same on a synthetic language, with cosine decay", walk, _WIDE_RATES,
+            fires, trials=4,
+        ),
+        RecordedStudy(
+            "attention-normalised", "the same rates with normalised queries and keys", replace(text, attention="qk-norm"),
+            _WIDE_RATES, (), trials=4,
+        ),
+        RecordedStudy(
+            "attention-normalised-and-rate-decays", "the same on a synthetic language, with cosine decay",
+            replace(walk, attention="qk-norm"), _WIDE_RATES, (), trials=4,
+        ),
+        RecordedStudy("attention-rates-low", "plain attention at lower rates", text, _LOW_RATES, (), trials=4),
+        RecordedStudy(
+            "attention-rates-low-and-decay", "the same on a synthetic language, with cosine decay", walk, _LOW_RATES, (), trials=4,
         ),
     ]

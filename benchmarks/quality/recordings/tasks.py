@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from recordings.attention import Attention
 from recordings.training import Training
 
 CONTEXT = 16
@@ -164,7 +165,10 @@ class Transformer(nn.Module):
             batch_first=True,
             norm_first=training.norm != "post",
         )
-        self.blocks = nn.TransformerEncoder(block, training.depth, enable_nested_tensor=False)
+        if training.attention is not None:
+            block.self_attn = Attention(training.width, 4, normalised=training.attention == "qk-norm")
+        last = nn.LayerNorm(training.width) if training.attention is not None else None
+        self.blocks = nn.TransformerEncoder(block, training.depth, last, enable_nested_tensor=False)
         self.head = nn.Linear(training.width, letters)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT))
 

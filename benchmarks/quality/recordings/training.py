@@ -36,6 +36,9 @@ class Training:
     grad_clip_norm: float | None = None
     micro_batches: int = 1
     norm: Literal["pre", "post", "batch", "layer", "none"] = "layer"
+    attention: Literal["plain", "qk-norm"] | None = None
+    """Log the largest attention logit of each step, of plain attention or of attention that normalises queries and keys; None: do
+    not log it."""
     unused: float = 0.0
     """A hyperparameter that the training ignores."""
     # Possible causes.

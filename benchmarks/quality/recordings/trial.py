@@ -19,6 +19,7 @@ from advisor import contract
 from advisor.model.space import Value
 from advisor_pytorch import TuningLogger
 from recordings import tasks
+from recordings.attention import largest_logit
 from recordings.training import Training
 
 JUMP = 30.0
@@ -95,6 +96,8 @@ def _training_loop(
         scaler.update()
         optimizer.zero_grad()
         log.step(torch.stack([loss.detach() for loss in losses]).mean())
+        if (logit := largest_logit(model)) is not None:
+            log.log_metrics({contract.ATTENTION_LOGIT: logit})
         if step in evaluations:
             scores = evaluate(model, valid_loader)
             log.evaluate(

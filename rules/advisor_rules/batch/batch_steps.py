@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.message import Objective as ObjectiveValue
 from advisor.model.study import Study
-from advisor.stats.steps_to_target import Scaling, scaling
+from advisor.stats.steps_to_target import StepsComparison, compare_steps
 
 
 class BatchSteps(Rule):
@@ -70,7 +70,7 @@ class BatchSteps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the batch size."""
-        race = targets.race(study, self.target)
+        race = targets.compare_batch_sizes(study, self.target)
         count = sum(len(g.needed) for g in race.groups)
         if count < self.values:
             raise MissingData(
@@ -78,11 +78,11 @@ class BatchSteps(Rule):
                 "seeds each, to exclude chance",
                 needs="design",
             )
-        scales = scaling([g.needed for g in race.groups], race.statistic)
+        scales = compare_steps([g.needed for g in race.groups], race.statistic)
         if scales.ratio >= self.material and scales.p <= self.false_alarms:
             yield self._finding(study, race, scales)
 
-    def _finding(self, study: Study, race: targets.Race, scales: Scaling) -> Finding:
+    def _finding(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> Finding:
         name = next((n for n in study.spec.parameters if parameter_kinds.is_batch_size(n)), None)
         sizes, levels = np.array([g.size for g in race.groups]), scales.levels
         near_perfect = levels <= self.material * levels[0]
@@ -110,7 +110,7 @@ class BatchSteps(Rule):
             changes=(change,),
         )
 
-    def _figures(self, study: Study, race: targets.Race, scales: Scaling) -> FigureEvidence:
+    def _figures(self, study: Study, race: targets.BatchSizeComparison, scales: StepsComparison) -> FigureEvidence:
         target = say("as counted by the objective")
         if not math.isnan(race.target):
             target = say("{value}", value=ObjectiveValue(study.objective_value(race.target)))
@@ -127,7 +127,7 @@ class BatchSteps(Rule):
         )
 
 
-def _message(name: str | None, race: targets.Race, scales: Scaling, knee: float) -> Message:
+def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:
     sizes, levels = [g.size for g in race.groups], scales.levels
     worst = int(np.argmax(levels))
     times = sizes[worst] / sizes[0]
@@ -162,6 +162,6 @@ def _action(fastest: float, knee: float) -> Message:
     return say("Choose the batch size by the time to the target: steps times the time of a step; {least}.", least=least)
 
 
-def _row(group: targets.Group, level: float, unit: str) -> Message:
+def _row(group: targets.BatchSizeGroup, level: float, unit: str) -> Message:
     time = say(", {seconds}", seconds=Number(group.seconds, unit="s")) if math.isfinite(group.seconds) else ""
     return say("{level} {unit} ({n} values{time})", level=Number(level), unit=unit, n=len(group.needed), time=time)

@@ -67,7 +67,7 @@ class BatchThroughput(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        speeds = throughput.speeds(study)
+        speeds = throughput.throughputs(study)
         if len(speeds) < 2:
             raise MissingData(
                 f"the throughput of {len(speeds) or 'no'} batch size{'s' if len(speeds) != 1 else ''} is known, and the rule needs "
@@ -84,7 +84,7 @@ class BatchThroughput(Rule):
         if conclusion is not None:
             yield self._finding(study, speeds, conclusion)
 
-    def _conclude(self, study: Study, speeds: Sequence[throughput.Speed]) -> _Conclusion | None:
+    def _conclude(self, study: Study, speeds: Sequence[throughput.Throughput]) -> _Conclusion | None:
         sizes, rates = np.array([s.size for s in speeds]), [s.rate for s in speeds]
         alpha, last = self.false_alarms, len(speeds) - 1
         growth = saturation.growth(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
@@ -102,7 +102,7 @@ class BatchThroughput(Rule):
             return None
         return _still_growing(speeds[last], throughput.smallest_out_of_memory(study), 1 - alpha)
 
-    def _finding(self, study: Study, speeds: Sequence[throughput.Speed], conclusion: _Conclusion) -> Finding:
+    def _finding(self, study: Study, speeds: Sequence[throughput.Throughput], conclusion: _Conclusion) -> Finding:
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
         chosen = conclusion.use
         changes: list[Change] = [Advise(text=str(conclusion.action))]
@@ -144,14 +144,14 @@ class _Conclusion:
     what: Message
     """The conclusion as a sentence without its full stop."""
     action: Message
-    use: throughput.Speed | None
+    use: throughput.Throughput | None
     """Recommended batch size; None if a bottleneck must be fixed first."""
     confidence: float
     larger: bool = False
     """True if still larger batch sizes should be measured."""
 
 
-def _plateau(best_speed: throughput.Speed, next_speed: throughput.Speed, probability: float) -> _Conclusion:
+def _plateau(best_speed: throughput.Throughput, next_speed: throughput.Throughput, probability: float) -> _Conclusion:
     change = next_speed.examples_per_s / best_speed.examples_per_s - 1
     what = say(
         "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
@@ -169,7 +169,7 @@ def _plateau(best_speed: throughput.Speed, next_speed: throughput.Speed, probabi
     return _Conclusion(what, action, best_speed, probability)
 
 
-def _still_growing(largest: throughput.Speed, out_of_memory: float, probability: float) -> _Conclusion:
+def _still_growing(largest: throughput.Throughput, out_of_memory: float, probability: float) -> _Conclusion:
     """Return the conclusion for a growing throughput.
 
     out_of_memory: smallest batch size that ran out of memory; NaN if there is none.
@@ -188,7 +188,7 @@ def _still_growing(largest: throughput.Speed, out_of_memory: float, probability:
     return _Conclusion(what, action, largest, probability, larger=True)
 
 
-def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Message, str]:
+def _bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:
     """Return (sentence about the measured cause of the step time, without its full stop; action)."""
     times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read(study, trial)) is not None]
     waited = float(np.median([t.waited.value for t in times] or [0.0]))
@@ -206,7 +206,7 @@ def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Messa
     )
 
 
-def _row(speed: throughput.Speed) -> Message:
+def _row(speed: throughput.Throughput) -> Message:
     error = math.expm1(speed.rate.error) if math.isfinite(speed.rate.error) else math.nan
     return say(
         "{rate}{noise}, {time} a step",

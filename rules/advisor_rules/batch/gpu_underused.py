@@ -61,7 +61,7 @@ class GpuUnderused(Rule):
                 "advisor's training hook does on a CUDA device if nvidia-ml-py is installed",
                 needs="gpu",
             )
-        majority = timing.majority_above([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
+        majority = timing.ratios_above_limit([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
         underused = [utilisations[i] for i in majority if not _waits(study, utilisations[i][0])]
         if 2 * len(underused) <= len(utilisations):
             return

@@ -16,7 +16,7 @@ from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, say
 from advisor.model.study import Study, Trial
-from advisor.model.words import count, trimmed
+from advisor.model.words import count, plain_number
 
 
 class GradAccumulation(Rule):
@@ -115,7 +115,7 @@ class GradAccumulation(Rule):
         shared = parameter and size and len({(t.params.get(parameter), t.params.get(size)) for t in which}) == 1
         if not shared or parameter is None or size is None or not (batch_size / fewer).is_integer():
             return (Advise(text=action),)
-        same_batch = f"The same batch of {trimmed(batch_size)} in {count(fewer, 'part')}."
+        same_batch = f"The same batch of {plain_number(batch_size)} in {count(fewer, 'part')}."
         return (
             FixParameter(parameter=parameter, value=fewer, why=why),
             FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
@@ -141,7 +141,7 @@ def _trials(accumulating: list[Trial], ended_count: int) -> Item:
 
 def _parameter(trial: Trial) -> str | None:
     """Return the hyperparameter that is the number of micro-batches per step; None without one."""
-    return next((n for n in trial.params if batches.accumulates(n)), None)
+    return next((n for n in trial.params if batches.is_accumulation_count(n)), None)
 
 
 def _evidence(

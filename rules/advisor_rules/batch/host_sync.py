@@ -64,14 +64,14 @@ class HostSync(Rule):
                 "hook notes the device and times it",
                 needs="gpu",
             )
-        times = [(t, t.blocked) for t in timing.of_study(study) if t.blocked is not None]
+        times = [(t, t.blocked) for t in timing.step_times_of_study(study) if t.blocked is not None]
         if not times:
             raise MissingData(
                 "no trial on a GPU logged the time of its steps, the waits for data and the device's computing; take the batches "
                 "from log.batches(loader) of the advisor's training hook, which logs train/compute_time_s",
                 needs="timing",
             )
-        majority = timing.majority_above([idle for _, idle in times], self.most, self.false_alarms)
+        majority = timing.ratios_above_limit([idle for _, idle in times], self.most, self.false_alarms)
         if not majority:
             return
         waiting = sorted((times[i] for i in majority), key=lambda pair: pair[1].value)

@@ -60,14 +60,14 @@ class InputBound(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        times = timing.of_study(study)
+        times = timing.step_times_of_study(study)
         if not times:
             raise MissingData(
                 "no trial logged both the time of its steps and how long they waited for data; take the batches from "
                 "log.batches(loader) of the advisor's training hook, or log train/step_time_s and train/data_wait_s",
                 needs="timing",
             )
-        majority = timing.majority_above([t.waited for t in times], self.most, self.false_alarms)
+        majority = timing.ratios_above_limit([t.waited for t in times], self.most, self.false_alarms)
         majority = [
             i for i in majority if timing.on_gpu(times[i].trial) or times[i].waited.value * times[i].seconds >= MIN_WAIT
         ]
@@ -79,7 +79,7 @@ class InputBound(Rule):
         middle = sorted(bound, key=lambda t: t.waited.value)[len(bound) // 2]
         waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
         wait, metric = Number(1e3 * waited.value * middle.seconds), study.signals["data_wait"]
-        workers = timing.loader(middle.trial).get("workers")
+        workers = timing.loader_facts(middle.trial).get("workers")
         action = _action(middle)
         return self.finding(
             say(
@@ -139,7 +139,7 @@ class InputBound(Rule):
 
 def _action(times: timing.StepTimes) -> str:
     """Return the first remedy for the measured waits."""
-    loader = timing.loader(times.trial)
+    loader = timing.loader_facts(times.trial)
     if loader.get("workers") == 0:
         return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."
     if times.bursts > 0.5:

@@ -38,7 +38,7 @@ def read(study: Study) -> list[Doubling]:
         curve = study.cost_curve(trial).finite
         if trial.status != "complete" or study.cut_short(trial) or len(curve) < 2 or not _declares_length(trial):
             continue
-        steps = curve_tails.length(study, trial, int(curve.steps[-1]))
+        steps = curve_tails.planned_length(study, trial, int(curve.steps[-1]))
         settings = tuple(sorted((n, str(v)) for n, v in trial.params.items() if not counts_training(n)))
         groups[settings].append((steps, trial))
     pairs = []
@@ -67,7 +67,7 @@ def p_value(study: Study, pairs: list[Doubling]) -> float:
     A paired t-test is used or, for one pair, the noise of results.
     """
     gains = np.array([p.gain for p in pairs])
-    sd = noise.of_seeds(study)[0] or noise.of_steps(study)
+    sd = noise.noise_between_seeds(study)[0] or noise.noise_between_steps(study)
     if len(gains) == 1:
         return float(stats.norm.sf(gains[0] / (math.sqrt(2) * sd))) if sd > 0 else 1.0
     error = max(float(gains.std(ddof=1)), sd) / math.sqrt(len(gains))

@@ -93,7 +93,7 @@ def _read(
     not_a_slow_rise = slow.p > 0.5 or small or slow.steepest >= jump or not math.isfinite(curve.values[-1])
     is_explained = not_a_slow_rise or _rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
     p = 1.0 if is_explained else slow.p
-    validation_improves = p < 1 and validation_check.improving(
+    validation_improves = p < 1 and validation_check.do_evaluations_improve(
         validation_check.of(study, trial, metric), step, int(finite.steps[-1])
     )
     return TrainingRise(

@@ -33,8 +33,8 @@ class Stairs:
     """Fall at each start of an epoch, in units of the loss, shape (epochs - 1,)."""
     excess: FloatArray
     """Falls minus the mean of the falls in the middle of the epochs before and after, shape (epochs - 1,)."""
-    level: float
-    """Mean training loss after the last start of an epoch, positive."""
+    share: FloatArray
+    """Excess as a share of the mean loss just before each start of an epoch, shape (epochs - 1,)."""
 
 
 def read(study: Study, trial: Trial) -> Stairs | None:
@@ -49,28 +49,28 @@ def read(study: Study, trial: Trial) -> Stairs | None:
     starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
     starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
     steady = [s for s in starts if not _moves_rate(study, trial, s, epoch)]
-    rows = [(s, _fall(curve.steps, curve.values, s, width)) for s in steady]
-    middles = [[_fall(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s, _ in rows]
-    falls, control = np.array([f for _, f in rows]), np.array(middles).reshape(-1, 2).mean(axis=1)
-    known = np.isfinite(falls) & np.isfinite(control)
+    falls = np.array([_fall(curve.steps, curve.values, s, width) for s in steady])
+    middles = [[_fall(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady]
+    control = np.array(middles).reshape(-1, 2).mean(axis=1)
+    levels = np.array([_level(curve.steps, curve.values, s - width, s) for s in steady])
+    known = np.isfinite(falls) & np.isfinite(control) & (levels > 0)
     if known.sum() < 2 or _is_running_mean(curve.steps, curve.values, epoch):
         return None
-    level = _level(curve.steps, curve.values, starts[-1], starts[-1] + width)
-    if not level > 0:
-        return None
-    return Stairs(trial, epoch, falls[known], falls[known] - control[known], level)
+    excess = falls[known] - control[known]
+    return Stairs(trial, epoch, falls[known], excess, excess / levels[known])
 
 
 def p_value(stairs: Iterable[Stairs]) -> float:
     """Return the p-value of falls at the starts of epochs that are larger than those in their middle, over all trials.
 
-    It is that of a one-sided t-test of the excess, each divided by the trial's loss, because trials have different losses. A curve
-    that falls ever more slowly has negative excess, so the test rather misses a staircase than invents one.
+    It is that of a one-sided t-test of the excess, each divided by the loss just before it: a loss that has fallen falls by less,
+    and the test would take that difference for noise. A curve that falls ever more slowly has negative excess, so the test rather
+    misses a staircase than invents one.
     """
-    excess = np.concatenate([s.excess / s.level for s in stairs])
-    if len(excess) < 3 or not np.ptp(excess) > 0:
+    shares = np.concatenate([s.share for s in stairs])
+    if len(shares) < 3 or not np.ptp(shares) > 0:
         return 1.0
-    return float(stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)
+    return float(stats.ttest_1samp(shares, 0.0, alternative="greater").pvalue)
 
 
 def _level(steps: IntArray, values: FloatArray, start: float, end: float) -> float:

@@ -12,8 +12,8 @@ from advisor.computed.curves.overfit import (
     Costs,
     Overfit,
     PooledRise,
+    do_only_weak_settings,
     name_regularisers,
-    only_low_settings,
     pooled_rise,
     read_overfits,
     regulariser_changes,
@@ -110,7 +110,7 @@ class CurveOverfitting(Rule):
             # A trial that learned nothing has a small range of its own, so its rise is compared with the best trial's gain, too.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
-            if significant and not only_low_settings(study, [h.trial for h in significant], trials):
+            if significant and not do_only_weak_settings(study, [h.trial for h in significant], trials):
                 yield self._report(study, (metric, costs), significant, winners, len(trials))
                 return
             pooled = pooled_rise(study, trials, costs)
@@ -128,7 +128,7 @@ class CurveOverfitting(Rule):
     def _matters(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
         """Return True if the trials lose a material part of their gain, and not only at low settings of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
-        return is_material and not only_low_settings(study, pooled.rising, trials)
+        return is_material and not do_only_weak_settings(study, pooled.rising, trials)
 
     def _report_pooled(
         self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
-from advisor.computed.curves.curve_tails import Ending
+from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Expectation, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change
@@ -104,7 +104,7 @@ class CurveSaturated(Rule):
             settings.require_unpruned(study)
             yield self._finding(study, flat_endings, len(judged_endings))
 
-    def _finding(self, study: Study, flat_endings: list[Ending], judged_count: int) -> Finding:
+    def _finding(self, study: Study, flat_endings: list[CurveEnding], judged_count: int) -> Finding:
         steps = curve_tails.typical_steps(study, flat_endings)
         slowest = max(flat_endings, key=lambda e: e.settled * e.until / e.steps)
         settled = Percent(slowest.settled * slowest.until / slowest.steps)
@@ -143,7 +143,7 @@ class CurveSaturated(Rule):
             changes=changes,
         )
 
-    def _curves(self, study: Study, flat_endings: Sequence[Ending], rest: Percent) -> CurveEvidence:
+    def _curves(self, study: Study, flat_endings: Sequence[CurveEnding], rest: Percent) -> CurveEvidence:
         return CurveEvidence(
             metrics=(study.spec.objective.metric,),
             caption=say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest),
@@ -151,7 +151,7 @@ class CurveSaturated(Rule):
             marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat_endings),
         )
 
-    def _figures(self, flat_endings: Sequence[Ending], judged_count: int) -> FigureEvidence:
+    def _figures(self, flat_endings: Sequence[CurveEnding], judged_count: int) -> FigureEvidence:
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
         return FigureEvidence(
             rows=(
@@ -164,12 +164,12 @@ class CurveSaturated(Rule):
         )
 
 
-def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
+def _bounds(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
     """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on what it is compared
     with."""
-    unit, lead = Name(study.spec.objective.metric), curve_tails.lead(study)
-    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat_endings), 2), metric=unit)
-    if curve_tails.on_one_plateau(study, flat_endings):
+    unit, lead = Name(study.spec.objective.metric), curve_tails.lead_of_best(study)
+    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
+    if curve_tails.are_on_one_plateau(study, flat_endings):
         level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
         return say(
             "{bound}. Different settings stay at the same value, {level}, from the start", bound=bound, level=level
@@ -177,24 +177,24 @@ def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
     if math.isnan(lead):
         return bound
     noise = curve_tails.noise_bound(study, flat_endings)
-    if noise >= curve_tails.late_bound(study, flat_endings) > lead:
+    if noise >= curve_tails.late_gain_bound(study, flat_endings) > lead:
         return say("{bound}; equally good trials differ by up to {noise}", bound=bound, noise=Number(noise, 2))
     return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
 
 
 def _advice(
-    study: Study, flat_endings: Sequence[Ending], steps: int, fewer: int, why: str
+    study: Study, flat_endings: Sequence[CurveEnding], steps: int, fewer: int, why: str
 ) -> tuple[Message, tuple[Change, ...]]:
     """Return (action, changes): shorten the training, or check something first."""
     length = study.length(fewer)
-    if curve_tails.on_one_plateau(study, flat_endings):
+    if curve_tails.are_on_one_plateau(study, flat_endings):
         action = say(
             "Check that these trials are not stuck: compare their outputs with a constant prediction, and try another "
             "initialisation or a warmup."
         )
         return action, (Advise(text=str(action)),)
-    limit = max(curve_tails.lead(study), curve_tails.noise_bound(study, flat_endings))
-    if curve_tails.late_bound(study, flat_endings) > limit:
+    limit = max(curve_tails.lead_of_best(study), curve_tails.noise_bound(study, flat_endings))
+    if curve_tails.late_gain_bound(study, flat_endings) > limit:
         action = say(
             "Before you shorten the training, train the two best settings for only {length} and see if the same one leads.",
             length=length,

@@ -129,7 +129,7 @@ class CurveStepVariance(Rule):
         )
         # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot. Fewer settings than
         # hyperparameters show nothing about most hyperparameters, however they are ranked.
-        by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
+        by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
         few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
         severity: Severity = "note" if by_seeds or few else "warning"
         return self._report(study, trials, message, 1 - ranking.keeps, rows, severity, test.examples_needed)
@@ -211,7 +211,7 @@ class CurveStepVariance(Rule):
 
 def _remedy_of_ties(study: Study) -> str:
     """Return advice for best trials that all have the same result."""
-    if validation.perfect(study):
+    if validation.perfect_trials(study):
         return "no result can be better, so evaluate on harder examples"
     if len({float(study.costs[t.index]) for t in study.ranked()}) > 1:
         return "log the metric with more digits, or evaluate on more examples"

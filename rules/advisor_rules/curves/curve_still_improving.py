@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves import curve_tails
-from advisor.computed.curves.curve_tails import Ending
+from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import Advise
@@ -121,7 +121,7 @@ class CurveStillImproving(Rule):
         best = pairs[0]
         costs = [float(study.costs[t.index]) for t in (best.short, best.long)]
         now, then = (Objective(study.objective_value(cost)) for cost in costs)
-        steps = curve_tails.length(study, best.long, int(study.cost_curve(best.long).steps[-1]))
+        steps = curve_tails.planned_length(study, best.long, int(study.cost_curve(best.long).steps[-1]))
         message = say(
             "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings.",
             ratio=Number(best.ratio, 2),
@@ -150,7 +150,7 @@ class CurveStillImproving(Rule):
             changes=(curve_tails.set_length(study, steps, why=str(message)),),
         )
 
-    def _finding(self, study: Study, improving_endings: list[Ending], judged_count: int) -> Finding:
+    def _finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
         middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast)[len(improving_endings) // 2]
         steps = curve_tails.typical_steps(study, improving_endings)
         longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
@@ -194,7 +194,7 @@ class CurveStillImproving(Rule):
     def _evidence(
         self,
         study: Study,
-        improving_endings: list[Ending],
+        improving_endings: list[CurveEnding],
         judged_count: int,
         forecast: Message,
         middle: trend.End,
@@ -213,7 +213,9 @@ class CurveStillImproving(Rule):
             self._figures(improving_endings, judged_count, forecast),
         )
 
-    def _figures(self, improving_endings: Sequence[Ending], judged_count: int, forecast: Message) -> FigureEvidence:
+    def _figures(
+        self, improving_endings: Sequence[CurveEnding], judged_count: int, forecast: Message
+    ) -> FigureEvidence:
         ends = [e.end for e in improving_endings]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
         return FigureEvidence(
@@ -237,19 +239,19 @@ def _several(improving_count: int, judged_count: int) -> Message:
     return say("{n} of the {judged} best trials still improve at", n=improving_count, judged=judged_count)
 
 
-def _rate(ending: Ending, judged_count: int) -> str:
+def _rate(ending: CurveEnding, judged_count: int) -> str:
     whose = "its" if judged_count == 1 else "their"
     return f", before {whose} learning rate decays" if ending.until < ending.steps else f", {whose} end"
 
 
-def _forecast(study: Study, ending: Ending) -> Message:
+def _forecast(study: Study, ending: CurveEnding) -> Message:
     """Return the forecast with its 90 % interval: `from 0.412 to 0.395 (0.38 to 0.405)`."""
     forecast = curve_tails.forecast(study, ending)
     now, middle, low, high = (Objective(v) for v in (forecast.now, forecast.middle, forecast.low, forecast.high))
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
 
 
-def _assumption(study: Study, ending: Ending) -> Message | str:
+def _assumption(study: Study, ending: CurveEnding) -> Message | str:
     """Return the sentence on the assumed schedule; empty if the schedule is known."""
     if not ending.assumed:
         return ""
@@ -264,6 +266,6 @@ def _assumption(study: Study, ending: Ending) -> Message | str:
     return " This assumes a constant learning rate: none was logged."
 
 
-def _stays_constant(ending: Ending) -> bool:
+def _stays_constant(ending: CurveEnding) -> bool:
     """Return True if the learning rate of the trial is known to stay constant to the end."""
     return not ending.assumed and ending.until >= ending.steps

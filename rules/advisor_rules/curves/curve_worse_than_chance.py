@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
-from advisor.model.space import rounded
+from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE, SGD
 from advisor.model.words import setting
@@ -219,7 +219,7 @@ def _lower_rates(study: Study) -> tuple[Change, ...]:
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):
         return ()
-    low = max(rounded(domain.low / 100), domain.reach[0])
+    low = max(round_significant(domain.low / 100), domain.reach[0])
     why = f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(domain.low)}"
     return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
 
@@ -237,11 +237,11 @@ def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ..
     usual = extension.usual_rates(study, name) or SGD
     if domain.high is not None and domain.high >= usual.high:
         return ()
-    extended = extension.extended(study, name, "high", math.inf) if domain.numeric else None
+    extended = extension.extend_range(study, name, "high", math.inf) if domain.numeric else None
     if extended is None:
         return ()
     (low, high), _ = extended
     # The highest rates are searched again: longer training, or other settings, may learn there.
-    low = max(low, rounded((domain.high or low) / HALF_DECADE, 2))
+    low = max(low, round_significant((domain.high or low) / HALF_DECADE, 2))
     why = f"No trial learned and none failed, so the rates may be far too low. We search {setting(low)} to {setting(high)}."
     return (SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),)

@@ -98,11 +98,11 @@ class TuningSaturated(Rule):
         pool = costs[recent] if has_rounds else costs
         gain = _recent_gain(first[~recent], first[recent])
         as_good = int(np.sum(pool <= best.mean + noise_band))
-        chance = best_of.chance_of_none(len(pool), math.ceil(len(pool) / 2), as_good)
+        chance = best_of.chance_of_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
             counts = _Counts(as_good, len(pool), int(recent.sum()))
             finding = self._finding(study, best, variance[0], counts, gain, chance)
-            yield sampler.weakened(finding) if sampler.learned(study) else finding
+            yield sampler.weaken_finding(finding) if sampler.used_earlier_results(study) else finding
 
     def _finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: _Counts, gain: float, chance: float

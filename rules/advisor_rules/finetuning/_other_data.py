@@ -11,7 +11,7 @@ from advisor.contract.metric_direction import SPLITS, direction_of, quantity, sp
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 from advisor.stats.curve import noise
 
 MIN_POINTS = 6
@@ -75,14 +75,14 @@ def declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> 
     for trial in trials:
         curve, cost = study.metric(trial, metric).finite, study.cost_curve(trial).finite
         if min(len(curve), len(cost)) >= MIN_POINTS:
-            p_gain = trend.falls_with(cost.steps.astype(np.float64), cost.values)
+            p_gain = trend.p_of_fall(cost.steps.astype(np.float64), cost.values)
             found.append(_decline(trial, curve.values, sign, p_gain, tests))
     return found
 
 
 def _decline(trial: Trial, values: FloatArray, sign: float, p_gain: float, tests: int) -> Decline:
     costs = sign * values
-    first, late = Level(float(costs[0]), noise(costs), len(costs) - 3.0), level(costs[len(costs) // 2 :])
+    first, late = MeanLevel(float(costs[0]), noise(costs), len(costs) - 3.0), mean_level(costs[len(costs) // 2 :])
     worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0
-    p = max(late.p_above_level(first), p_gain)
+    p = max(late.p_above_other(first), p_gain)
     return Decline(trial, sign * first.mean, sign * late.mean, worse, min(1.0, tests * p))

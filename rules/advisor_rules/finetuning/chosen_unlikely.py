@@ -14,7 +14,7 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Probability, joined, limited, say
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import level
+from advisor.stats.blocks import mean_level
 
 MIN_POINTS = 6
 """Minimum number of values to tell a fall from noise."""
@@ -135,5 +135,5 @@ def _fall(study: Study, trial: Trial, most: float) -> _Fall | None:
         return None
     # Each step of a training sees other answers.
     first = 1 if split_of(metric) == "valid" else max(len(entropy) // 10, 3)
-    start, late = float(entropy[:first].mean()), level(entropy[len(entropy) // 2 :])
+    start, late = float(entropy[:first].mean()), mean_level(entropy[len(entropy) // 2 :])
     return _Fall(trial, -start, -late.mean, late.p_above(most * start)) if start > 0 else None

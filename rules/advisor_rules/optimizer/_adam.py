@@ -53,7 +53,7 @@ def is_epsilon(name: str) -> bool:
 
 
 def _denotes_epsilon(name: str) -> bool:
-    return optimizers.denotes("epsilon", " ".join(_without_optimizer(name)))
+    return optimizers.names_hyperparameter("epsilon", " ".join(_without_optimizer(name)))
 
 
 def _has_its_values(study: Study, name: str) -> bool:

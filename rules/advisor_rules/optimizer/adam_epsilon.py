@@ -53,7 +53,7 @@ class AdamEpsilon(Rule):
     at an unchanged learning rate, but after the learning rate was tuned again (it went up tenfold in two of four), the loss was
     the same within 0.03. So it is a note, with a confidence of 0.6 times the share of the good trials that agree. On recordings
     of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired in 20 of 20 studies with a large
-    epsilon or a tiny factor of the loss and in none of 60 without.
+    epsilon or a tiny factor of the loss and in none of 120 without.
     """
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"

@@ -78,7 +78,7 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     curves, change_counts = _changing_curves(study)
     judged_trials = [t for t in study.trials if t.index in curves]
     # Parameters of the machine, such as the number of workers, cannot change a result.
-    names = {name for name in study.searched if not parameter_kinds.is_of_machine(name)}
+    names = {name for name in study.searched if not parameter_kinds.belongs_to_machine(name)}
     settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged_trials}
     groups: dict[bytes, list[Trial]] = defaultdict(list)
     for trial in judged_trials:

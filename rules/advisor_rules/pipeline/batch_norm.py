@@ -105,7 +105,7 @@ class BatchNorm(Rule):
                     many=self.many,
                 ),
             ),
-            ("devices", count_range([ranks.world_size(t) for t, _ in shown_trials])),
+            ("devices", count_range([ranks.number_of_ranks(t) for t, _ in shown_trials])),
             ("synchronised across devices", listed(sorted({"yes" if n.synced else "no" for _, n in shown_trials}))),
         )
         return self.finding(
@@ -135,7 +135,7 @@ def _trials_with_size(study: Study) -> list[tuple[Trial, Layers]]:
 
 
 def _remedy(small: Sequence[tuple[Trial, Layers]]) -> str:
-    if any(ranks.world_size(t) > 1 and not n.synced for t, n in small):
+    if any(ranks.number_of_ranks(t) > 1 and not n.synced for t, n in small):
         return "Synchronise batch norm across devices (SyncBatchNorm), or use layer norm or group norm instead."
     return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 

@@ -91,7 +91,7 @@ class EvalBatch(Rule):
                         ("trials that logged both sizes", known),
                         ("examples at once per device, evaluations", count_range(evaluated)),
                         ("examples at once per device, training", count_range(trained)),
-                        ("devices", count_range([ranks.world_size(t) for t in small])),
+                        ("devices", count_range([ranks.number_of_ranks(t) for t in small])),
                     )
                 ),
             ),
@@ -101,5 +101,5 @@ class EvalBatch(Rule):
 
 def _is_small(trial: Trial) -> bool:
     eval_batch = batches.eval_batch_per_rank(trial)
-    validation_set = trial.fact("n_valid") / ranks.world_size(trial)
+    validation_set = trial.fact("n_valid") / ranks.number_of_ranks(trial)
     return eval_batch < math.floor(batches.batch_per_rank(trial)) and not eval_batch >= validation_set

@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats.heterogeneity import p_of_mean
+from advisor.stats.heterogeneity import p_of_equal_means
 from advisor_rules.pipeline._eval_samples import Pairs, pairs
 
 
@@ -69,7 +69,7 @@ class EvalSampleSkew(Rule):
                 f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log {self.fewest}",
                 needs="design",
             )
-        gain, shift, p = _gain(sample_pairs, self.fewest), float(differences.mean()), p_of_mean(differences)
+        gain, shift, p = _gain(sample_pairs, self.fewest), float(differences.mean()), p_of_equal_means(differences)
         chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
         rows = self._rows(study, sample_pairs, differences, gain)
         if len(sample_pairs) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
@@ -85,7 +85,7 @@ class EvalSampleSkew(Rule):
             ("trials with both", len(sample_pairs)),
             ("pairs of evaluations", sum(len(f.whole) for f in sample_pairs)),
             ("sample minus whole set, mean", mean),
-            ("p-value of the mean", Probability(p_of_mean(differences))),
+            ("p-value of the mean", Probability(p_of_equal_means(differences))),
             ("sample minus whole set, standard deviation", scatter),
             ("gain from tuning, on the whole set", gain),
             ("limit, share of this gain", Percent(self.material)),

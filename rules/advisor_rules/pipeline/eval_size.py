@@ -96,7 +96,7 @@ class EvalSize(Rule):
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
-        if perfect := validation.perfect(study):
+        if perfect := validation.perfect_trials(study):
             yield self._at_the_limit(study, perfect, len(best_of))
             return
         try:
@@ -133,7 +133,7 @@ class EvalSize(Rule):
     def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
         factor = max(test.examples_needed, _MIN_TIMES)
-        by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
+        by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
         action: Message | str = _EQUAL_ADVICE
         if by_seeds:
             action = _SEEDS_ADVICE

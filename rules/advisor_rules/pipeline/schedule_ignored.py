@@ -54,7 +54,7 @@ class ScheduleIgnored(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
-        asked = schedules.kind_of(str((study.spec.schedule or {}).get("kind", "other")))
+        asked = schedules.parse_kind(str((study.spec.schedule or {}).get("kind", "other")))
         if asked != "constant" and asked not in _DECAYS:
             raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
         complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
+from advisor.computed.reinforcement.policy import MIN_POINTS, LoggedSignal
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _FIRST = 3
 """Number of points at the start of a trial; their median is the trial's initial level."""
@@ -57,7 +57,9 @@ class Collapse:
     """Why more reward is possible, as a clause."""
 
 
-def read(study: Study, judged: Sequence[Logged], rewards: Mapping[int, Logged], limits: Limits) -> list[Collapse]:
+def read(
+    study: Study, judged: Sequence[LoggedSignal], rewards: Mapping[int, LoggedSignal], limits: Limits
+) -> list[Collapse]:
     """Return the trials whose entropy collapsed early although more reward was possible, best first."""
     late = {index: _late(entry) for index, entry in rewards.items()}
     starts = {entry.trial.index: _collapse_index(entry.curve.values, limits.collapsed) for entry in judged}
@@ -85,26 +87,26 @@ def _collapse_index(entropy: FloatArray, share: float) -> int:
     return int(below[0]) if len(below) else n
 
 
-def _late(entry: Logged) -> Level:
-    return level(entry.curve.values[entry.part(_LATE, 1.0)])
+def _late(entry: LoggedSignal) -> MeanLevel:
+    return mean_level(entry.curve.values[entry.part_of_points(_LATE, 1.0)])
 
 
 def _collapse(
-    study: Study, entry: Logged, index: int, rewarded: Logged, better: Level | None, limits: Limits
+    study: Study, entry: LoggedSignal, index: int, rewarded: LoggedSignal, better: MeanLevel | None, limits: Limits
 ) -> Collapse | None:
     steps, entropy = entry.curve.steps, entry.curve.values
     if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < 2:
         return None
-    start, after = float(np.median(entropy[:_FIRST])), level(entropy[index:])
+    start, after = float(np.median(entropy[:_FIRST])), mean_level(entropy[index:])
     p = after.p_below(_FALLEN * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
-    before = level(reward[middle : middle + max(len(reward) // 5, 2)])
+    before = mean_level(reward[middle : middle + max(len(reward) // 5, 2)])
     gain = late.mean - before.mean
     smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
     span = float(np.ptp(smooth))
-    rises = gain > limits.gain * span and late.p_above_level(before) <= limits.alpha
-    room = _room(study, entry.trial, late, level(reward[: max(len(reward) // 20, _FIRST)]), better, limits)
+    rises = gain > limits.gain * span and late.p_above_other(before) <= limits.alpha
+    room = _room(study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST)]), better, limits)
     if start <= 0 or p > limits.alpha or rises or room is None or index < 1:
         return None
     return Collapse(
@@ -120,11 +122,13 @@ def _collapse(
     )
 
 
-def _room(study: Study, trial: Trial, late: Level, first: Level, better: Level | None, limits: Limits) -> str | None:
+def _room(
+    study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, better: MeanLevel | None, limits: Limits
+) -> str | None:
     """Return why more reward is possible; None if nothing shows it."""
-    if better is not None and better.p_above_level(late) <= limits.alpha:
+    if better is not None and better.p_above_other(late) <= limits.alpha:
         return "a trial that kept its entropy reaches more"
-    if first.p_above_level(late) <= limits.alpha:
+    if first.p_above_other(late) <= limits.alpha:
         return "it started at more"
     spread = study.curve(trial, "policy_reward_sd").finite.values
     idle = study.curve(trial, "groups_without_advantage").finite.values

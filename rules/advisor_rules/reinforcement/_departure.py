@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.reinforcement.policy import MIN_POINTS, Logged
+from advisor.computed.reinforcement.policy import MIN_POINTS, LoggedSignal
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,21 @@ class Departure:
     """Larger p-value of two tests: the late divergence exceeds the limit, and the late reward lies below the first."""
 
 
-def departures(study: Study, divergences: Sequence[Logged], far: float, alpha: float) -> list[Departure]:
+def departures(study: Study, divergences: Sequence[LoggedSignal], far: float, alpha: float) -> list[Departure]:
     """Return the trials whose policy departed beyond noise, in the given order."""
     found = (_departure(study, entry, far) for entry in divergences)
     return [d for d in found if d is not None and d.p <= alpha]
 
 
-def _departure(study: Study, entry: Logged, far: float) -> Departure | None:
+def _departure(study: Study, entry: LoggedSignal, far: float) -> Departure | None:
     reward = study.curve(entry.trial, "policy_reward").finite.values
     beyond = np.flatnonzero(entry.curve.values > far)
     if len(reward) < MIN_POINTS or not len(beyond):
         return None
-    kl, late = level(entry.curve.values[entry.part(0.5, 1.0)]), level(reward[len(reward) // 2 :])
-    first = Level(float(reward[0]), _noise(reward), len(reward) - 3.0)
+    kl, late = mean_level(entry.curve.values[entry.part_of_points(0.5, 1.0)]), mean_level(reward[len(reward) // 2 :])
+    first = MeanLevel(float(reward[0]), _noise(reward), len(reward) - 3.0)
     step = int(entry.curve.steps[beyond[0]])
-    return Departure(entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_above_level(late)))
+    return Departure(entry.trial, step, kl.mean, first.mean, late.mean, max(kl.p_above(far), first.p_above_other(late)))
 
 
 def _noise(reward: FloatArray) -> float:

@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _LIMIT = "max_completion_length"
 _NEARLY_ALL = 0.95
@@ -36,11 +36,11 @@ end is cut off. Our choice.
 @dataclass(frozen=True, slots=True)
 class _Truncation:
     trial: Trial
-    start: Level
-    late: Level
+    start: MeanLevel
+    late: MeanLevel
     grew: bool
     """Whether the share rose from the start beyond noise."""
-    rewards: tuple[Level, Level] | None
+    rewards: tuple[MeanLevel, MeanLevel] | None
     """Reward at the start and in the second half, if it rose beyond noise."""
 
 
@@ -89,23 +89,25 @@ class CompletionsTruncated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._truncation(study, entry) for entry in policy.logged(study, "completions_truncated")]
+        judged = [self._truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
-    def _truncation(self, study: Study, entry: policy.Logged) -> _Truncation:
+    def _truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
         start, late = self._levels(entry)
-        rewards = policy.Logged(entry.trial, study.curve(entry.trial, "policy_reward").finite)
+        rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
         before, after = self._levels(rewards) if len(rewards.curve) >= policy.MIN_POINTS else (start, start)
-        rises = after.p_above_level(before) <= self.false_alarms
-        grew = late.p_above_level(start) <= self.false_alarms
+        rises = after.p_above_other(before) <= self.false_alarms
+        grew = late.p_above_other(start) <= self.false_alarms
         return _Truncation(entry.trial, start, late, grew, (before, after) if rises else None)
 
-    def _levels(self, entry: policy.Logged) -> tuple[Level, Level]:
+    def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
         """Return the levels at the start and in the second half."""
-        first, second = (level(entry.curve.values[entry.part(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
+        first, second = (
+            mean_level(entry.curve.values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0))
+        )
         return first, second
 
     def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
@@ -132,7 +134,7 @@ class CompletionsTruncated(Rule):
                         ("p-value of the excess", limited(Probability(p), self.false_alarms)),
                         (
                             "p-value of the rise",
-                            limited(Probability(first.late.p_above_level(first.start)), self.false_alarms),
+                            limited(Probability(first.late.p_above_other(first.start)), self.false_alarms),
                         ),
                     )
                 ),

@@ -48,8 +48,11 @@ class EntropyCollapse(Rule):
     stops near the ceiling of R = -a exp(H) + b at H = 0. The figures show the ceiling of this formula, fitted to the trial up to
     the collapse; the verdict does not depend on it. DAPO (arXiv:2503.14476) raises the upper clipping bound against it. All limits
     are our choice. The rule was measured on trainings of tiny models with far too high rates, by hand-written GRPO and by TRL's
-    trainer. Its false alarms, all in hand-written trainings, had prompts that nearly no completion answers (2) or completions
-    that are long at first (1).
+    trainer. Its 3 false alarms in 120 studies, all in hand-written trainings, had prompts that nearly no completion answers (2) or
+    completions that are long at first (1). The entropy had in fact fallen to 16 % of its start or less. We trained the four trials
+    again, three times as long: an entropy bonus of 0.03 raised the last reward of all four, by 0.01 to 0.14, and a third of the
+    learning rate raised that of three. But two of the four also gained more than 40 % without a change. The test whether the reward
+    stands still compares two parts of a noisy curve, and it misses slow rises.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -71,8 +74,8 @@ class EntropyCollapse(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = policy.logged(study, "policy_entropy")
-        rewards = {entry.trial.index: entry for entry in policy.logged(study, "policy_reward")}
+        judged = policy.logged_signals(study, "policy_entropy")
+        rewards = {entry.trial.index: entry for entry in policy.logged_signals(study, "policy_reward")}
         judged = [entry for entry in judged if entry.trial.index in rewards]
         if not judged:
             raise MissingData("no trial logged both its reward and its entropy at enough steps")

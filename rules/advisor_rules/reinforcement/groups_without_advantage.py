@@ -17,7 +17,7 @@ from advisor.model.message import Count, Name, Percent, Probability, limited, sa
 from advisor.model.parameter_kinds import batch_size
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import Level, level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 _SIZES = ("num_generations", "group_size")
 _ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
@@ -29,8 +29,8 @@ step."""
 @dataclass(frozen=True, slots=True)
 class _Shares:
     trial: Trial
-    start: Level
-    whole: Level
+    start: MeanLevel
+    whole: MeanLevel
 
     def p(self, limit: float) -> float:
         return max(self.start.p_above(limit), self.whole.p_above(limit))
@@ -85,14 +85,14 @@ class GroupsWithoutAdvantage(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._shares(entry) for entry in policy.logged(study, "groups_without_advantage")]
+        judged = [self._shares(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
         wasted = [s for s in judged if s.p(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
             yield self._finding(study, wasted, len(judged))
 
-    def _shares(self, entry: policy.Logged) -> _Shares:
+    def _shares(self, entry: policy.LoggedSignal) -> _Shares:
         values = entry.curve.values
-        return _Shares(entry.trial, level(values[entry.part(0.0, self.start)]), level(values))
+        return _Shares(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), mean_level(values))
 
     def _rarely_right(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""
@@ -101,7 +101,7 @@ class GroupsWithoutAdvantage(Rule):
             return False
         every = np.concatenate([study.curve(t, "policy_reward").finite.values for t in study.trials])
         middle = (min(0.0, float(every.min())) + float(every.max())) / 2
-        return level(rewards).p_below(middle) <= self.false_alarms
+        return mean_level(rewards).p_below(middle) <= self.false_alarms
 
     def _finding(self, study: Study, wasted: Sequence[_Shares], judged: int) -> Finding:
         first = wasted[0]

@@ -17,7 +17,7 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Count, Message, Name, Number, Probability, limited, say
 from advisor.model.reading import Kind
-from advisor.model.space import rounded
+from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.stats.spikes import outliers
 from advisor_rules.reinforcement._departure import Departure, departures
@@ -93,7 +93,7 @@ class PolicyJumps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = policy.logged(study, "policy_kl")
+        judged = policy.logged_signals(study, "policy_kl")
         jumps = [j for entry in judged if (j := self._jumps(entry, len(judged))) is not None]
         departed = departures(study, judged, self.far, self.false_alarms / len(judged))
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
@@ -101,7 +101,7 @@ class PolicyJumps(Rule):
         elif departed and (departed[0].trial == judged[0].trial or 2 * len(departed) > len(judged)):
             yield self._departed(study, departed, len(judged))
 
-    def _jumps(self, entry: policy.Logged, trials: int) -> _Jumps | None:
+    def _jumps(self, entry: policy.LoggedSignal, trials: int) -> _Jumps | None:
         positive = entry.curve.values > 0
         values, steps = entry.curve.values[positive], entry.curve.steps[positive]
         found = outliers(values, self.false_alarms / trials, self.factor)
@@ -192,7 +192,7 @@ def _slower(study: Study) -> tuple[tuple[Change, ...], Message]:
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
         return (Advise(text=_ADVICE),), say(_ADVICE)
-    low, high = rounded(domain.low / 10), rounded(math.sqrt(domain.low * domain.high))
+    low, high = round_significant(domain.low / 10), round_significant(math.sqrt(domain.low * domain.high))
     why = "The policy jumps at these rates, so we search down to a tenth of the lowest of them."
     action = say("Search a {name} of {low} to {high}.", name=Name(name), low=Number(low), high=Number(high))
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),), action

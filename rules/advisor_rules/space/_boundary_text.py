@@ -19,7 +19,7 @@ def message(study: Study, tried: settings.Settings, name: str, side: Side, good:
     """Return a sentence that shows that the good settings lie at this end."""
     outer = _outwards(tried.numeric[name], side)
     fine = np.isfinite(tried.costs) & np.isfinite(outer)
-    turns = boundaries.worse_outermost(outer[fine], tried.costs[fine], "high")
+    turns = boundaries.outermost_is_worse(outer[fine], tried.costs[fine], "high")
     crowd = int(_in_outer_fifth(tried, name, side)[good].sum())
     if len(good) >= MIN_CROWD and 2 * crowd > len(good) and not (turns and len(study.searched) == 1):
         return _crowd(study, name, side, crowd, len(good))

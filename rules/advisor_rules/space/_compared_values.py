@@ -65,7 +65,7 @@ def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
         return False
     whole = all(isinstance(v, int | float) and float(v).is_integer() for v in used)
     tuned = (
-        parameter_kinds.is_of_optimizer(name)
+        parameter_kinds.belongs_to_optimizer(name)
         or parameter_kinds.is_regulariser(name)
         or parameter_kinds.is_batch_size(name)
         or counts_training(name)

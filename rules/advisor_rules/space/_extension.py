@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import Side, as_number, outwards
+from advisor.model.space import Side, as_number, round_outwards
 from advisor.model.study import Study
-from advisor.model.words import setting, trimmed
+from advisor.model.words import plain_number, setting
 from advisor.stats import boundaries
-from advisor.stats.surface import compressed
+from advisor.stats.surface import compress_costs
 from advisor_rules.space import _regularisers
 
 MIN_POOR = 3
@@ -36,7 +36,7 @@ def move_end(
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
     if math.isfinite(best):  # trials outside the declared range count too
         step = max(step, -best if side == "low" else best - 1)
-    found = extension.extended(study, name, side, step)
+    found = extension.extend_range(study, name, side, step)
     if found is None:
         return None
     (low, high), limit = found
@@ -61,7 +61,7 @@ def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limi
     if setting(turn, 2) == setting(end, 2):
         return f"Results may turn near this end. We extend to {setting(to)}, so that results on both sides of it show"
     if math.isfinite(turn) and (turn <= to if side == "high" else turn >= to):
-        return f"If the trend goes on, results turn at about {trimmed(turn, 2)}. We extend to {setting(to)}"
+        return f"If the trend goes on, results turn at about {plain_number(turn, 2)}. We extend to {setting(to)}"
     return f"We extend to {setting(to)}; the optimum may lie further"
 
 
@@ -69,10 +69,10 @@ def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[flo
     """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end does not
     move."""
     low, high = new
-    if len(study.searched) == 1 and promising.model_of(study) is None:
+    if len(study.searched) == 1 and promising.fit_model(study) is None:
         return _end_of_poor_results(study, tried, name, side)
     wider = study.spec.parameters[name].model_copy(update={"low": low, "high": high})
-    found = promising.ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
+    found = promising.narrower_ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
     inner, end = (found[0], low) if side == "high" else (found[1], high)
     return inner if inner != end else None
 
@@ -86,10 +86,10 @@ def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side
     if domain.scale != "log" or tried.successes < 2:
         return None
     places, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
-    costs = compressed(tried.costs[done])
+    costs = compress_costs(tried.costs[done])
     good = places[done][costs <= (costs.min() + costs.max()) / 2]
     poor = places[places < np.nanmin(good)]
     if len(poor) < MIN_POOR:
         return None
     end = as_number(domain.from_unit(float(poor.max() if side == "high" else 1 - poor.max())))
-    return outwards(end, "low" if side == "high" else "high")
+    return round_outwards(end, "low" if side == "high" else "high")

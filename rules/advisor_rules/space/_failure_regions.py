@@ -15,7 +15,7 @@ from advisor.model.message import Item, Message, Name, Number, Setting, lower_bo
 from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
-from advisor.model.words import capital
+from advisor.model.words import capitalise
 from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
@@ -101,14 +101,14 @@ def _beyond(name: str, edge: float, side: Side) -> Message:
 # --- one threshold ----------------------------------------------------------------------------------------------------------------
 
 
-def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.Region]]:
+def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
     """Return the regions that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
     names, best = list(tried.numeric), _best(tried)
     level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT)
     positions = np.stack(list(tried.numeric.values()), axis=1)
-    clearest: dict[str, outliers.Region] = {}
+    clearest: dict[str, outliers.FailureRegion] = {}
     for region in _regions(names, positions, tried.failed):
         u = positions[best, region.axis]
         holds_best = bool((u >= region.edge if region.side == "high" else u <= region.edge).any())
@@ -118,17 +118,17 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
     return list(clearest.items())
 
 
-def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.Region]:
+def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
     """Return the regions of all hyperparameters, clearest first.
 
     Too high a learning rate is the usual reason for failures, so the share `RATE` of the significance level is reserved for that
     hypothesis. This is done by dividing its p-value by `RATE` and the other p-values by 1 - `RATE`.
     """
     rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
-    everywhere = outliers.regions(positions, failed)
+    everywhere = outliers.find_failure_regions(positions, failed)
     if len(names) == 1 or not rates:
         return everywhere
-    high = outliers.regions(positions[:, rates], failed, sides=(("high",),))
+    high = outliers.find_failure_regions(positions[:, rates], failed, sides=(("high",),))
     first = [replace(r, axis=rates[0], p=min(r.p / RATE, 1.0)) for r in high]
     return sorted([*first, *(replace(r, p=min(r.p / (1 - RATE), 1.0)) for r in everywhere)], key=lambda r: r.p)
 
@@ -143,11 +143,11 @@ def _band(study: Study, tried: settings.Settings) -> Cut | None:
     if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
         return None
     domain = study.spec.parameters[name]
-    low, high = (widening.tidy(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
+    low, high = (widening.round_end(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
     which = _which(count, count, place)
-    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capital(f"{which} failed"))
+    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
     caption = say("These trials failed: {which}.", which=which)
     shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
     action = _rows.range_advice("Narrow the range of {name}", name, low, high)
@@ -156,24 +156,24 @@ def _band(study: Study, tried: settings.Settings) -> Cut | None:
     return Cut(name, which, action, (change,), min(p, 1.0), None, (shown,))
 
 
-def _threshold_ratio(tried: settings.Settings, name: str, region: outliers.Region) -> float:
+def _threshold_ratio(tried: settings.Settings, name: str, region: outliers.FailureRegion) -> float:
     at = tried.numeric[name]
     return _corners.likelihood_ratio(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
 
 
-def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
+def _cut_off(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> Cut:
     """Return the cut between the last good and the first failed trial of the clearest region."""
     name, region = found[0]
     domain = study.spec.parameters[name]
     assert domain.low is not None
     assert domain.high is not None
     edge = float(domain.from_unit(region.edge))
-    bound = widening.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
+    bound = widening.round_end(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
     if domain.type == "int":
         bound = float(domain.from_unit(region.inside))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
     which = _which(region.failed, region.total, _beyond(name, edge, region.side))
-    why = capital(f"{which} failed")
+    why = capitalise(f"{which} failed")
     change: Change
     lacking = region.side == "high" and _lacks_memory(study, name, region)
     if low < high:
@@ -198,11 +198,11 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
     return Cut(name, which, action, (change, *more), region.p, region.side, (shown,))
 
 
-def _lacks_memory(study: Study, name: str, region: outliers.Region) -> bool:
+def _lacks_memory(study: Study, name: str, region: outliers.FailureRegion) -> bool:
     """Return True if all settings that failed above the region's edge ran out of memory."""
     tried = settings.of_all_lengths(study)
     failed = tried.failed & (tried.numeric[name] >= region.edge)
-    return bool(failed.any() and settings.lacking_memory(study, tried)[failed].all())
+    return bool(failed.any() and settings.out_of_memory_settings(study, tried)[failed].all())
 
 
 def _combination(one: str, other: str) -> str:
@@ -243,7 +243,7 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
     if not (np.isfinite(steps).all() and (steps > 0).all()):
         return None
     logs = np.log(steps)
-    regions = outliers.regions(logs[:, None], tried.failed, sides=(("high",),))
+    regions = outliers.find_failure_regions(logs[:, None], tried.failed, sides=(("high",),))
     region = next(
         (r for r in regions if r.p <= JOINT * level and math.isfinite(r.inside) and 2 * r.failed >= r.total), None
     )
@@ -272,7 +272,7 @@ def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> floa
 
 
 def _search_combination(
-    rate: str, momentum: str, region: outliers.Region, span: tuple[float, float], worse_below: bool
+    rate: str, momentum: str, region: outliers.FailureRegion, span: tuple[float, float], worse_below: bool
 ) -> Cut:
     low, high = span
     over, name = f"{_in_formula(rate)} / (1 - {_in_formula(momentum)})", f"effective_{rate}"
@@ -285,7 +285,7 @@ def _search_combination(
         low=low,
         high=high,
         scale="log",
-        why=f"{capital(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
+        why=f"{capitalise(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
         + (f"; below {Setting(low)}, results are worse" if worse_below else ""),
     )
     action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
@@ -305,7 +305,7 @@ def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float
     where, places = {}, []
     for axis, side, position in zip(found.axes, found.sides, found.edges, strict=True):
         domain = study.spec.parameters[names[axis]]
-        edge = widening.tidy(as_number(domain.from_unit(position)), domain)
+        edge = widening.round_end(as_number(domain.from_unit(position)), domain)
         where[names[axis]] = Bounds(low=edge) if side == "high" else Bounds(high=edge)
         places.append(_beyond(names[axis], edge, side))
     place = say("{first} and {second}", first=places[0], second=places[1])
@@ -313,7 +313,7 @@ def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float
     which = _which(failed, total, place)
     change: Change
     if failed >= FORBIDDEN * total:
-        change = Forbid(region=Region(where=where, why=capital(f"{which} failed")))
+        change = Forbid(region=Region(where=where, why=capitalise(f"{which} failed")))
         action = say("Draw no trials with {place}.", place=place)
     else:
         action = say("Draw fewer trials with {place}: most fail there, but not all.", place=place)

@@ -74,8 +74,8 @@ def partly_tried_groups(
         ends = [end for end in _early_ends(numeric, in_group) if end.p * looks <= level]
         if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
-        own = boundaries.responses(
-            [_stretched(u[in_group]) for u in numeric], [], boundaries.scores(costs[in_group]), edge
+        own = boundaries.fit_responses(
+            [_stretched(u[in_group]) for u in numeric], [], boundaries.rank_scores(costs[in_group]), edge
         )
         for axis, side, at, beyond, end_p in ends:
             u, low = numeric[axis], side == "low"
@@ -112,7 +112,7 @@ def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_End]:
         ("high", float(own.max()), int(np.sum(rest > own.max()))),
     )
     return [
-        _End(axis, side, at, beyond, best_of.chance_of_none(len(own) + len(rest), len(own), beyond))
+        _End(axis, side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
         if beyond >= max(1.0, _MATERIAL * len(rest))
     ]
@@ -143,7 +143,7 @@ def groups_cut_short(
     own = [np.where(varied(u[won]), u[won], np.nan) for u in numeric]
     if not any(varied(u) for u in own):
         return []
-    theirs = boundaries.responses(own, [], boundaries.scores(costs[won]), edge)
+    theirs = boundaries.fit_responses(own, [], boundaries.rank_scores(costs[won]), edge)
     lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_POINTS]
     found = []
     for group in lost:
@@ -170,7 +170,7 @@ def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other:
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():
         return 1.0
-    values = np.concatenate([boundaries.scores(costs[g & having]) for g in (one, other)])
+    values = np.concatenate([boundaries.rank_scores(costs[g & having]) for g in (one, other)])
     at = np.concatenate([positions[g & having] for g in (one, other)])
     pull = -values * (at - at.mean()) * (1 if side == "high" else -1)
     label = np.arange(len(pull)) < (one & having).sum()
@@ -211,7 +211,7 @@ def small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level
         p = float(stats.binom.cdf(len(own), len(own) + len(theirs), 0.5)) * (len(labels) - 1)
         if group == best or p > level or (len(own) and own.min() <= theirs.min()):
             continue
-        chance = best_of.chance_of_better(theirs, len(own), float(own.min())) if len(own) else 0.0
+        chance = best_of.chance_of_better_trial(theirs, len(own), float(own.min())) if len(own) else 0.0
         if chance < certainty:
             found.append(SmallGroup(group, best, len(own), len(theirs), chance, p))
     return sorted(found, key=lambda o: (o.chance, o.p, o.group))

@@ -12,7 +12,7 @@ from advisor.computed.space.settings import Settings
 from advisor.model import parameter_kinds
 from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
 from advisor.model.study import Study
-from advisor.stats.ranks import evenly_by_rank, normal_scores
+from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 MIN_GOOD = 4
 """Minimum number of good points."""
@@ -129,7 +129,7 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
     other points. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
     the same position stay together. The number of permutations grows until p-values as small as `level` are possible.
     """
-    some = evenly_by_rank(costs, _MAX_SHUFFLED)
+    some = choose_evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
     scores, n = normal_scores(costs[some]), len(some)

@@ -19,7 +19,7 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
     """Return the p-value of the hypothesis that 3 or more results differ only by normal noise, whatever the hyperparameters.
 
     It is twice the smaller p-value of two tests:
-    - Dependence on a hyperparameter (`boundaries.crowding`), combined by Fisher's method with departure from normality
+    - Dependence on a hyperparameter (`boundaries.p_of_crowding`), combined by Fisher's method with departure from normality
       (Shapiro-Wilk, after undoing rounding). Dependence is not tested if the p-value is at most 1 % without it.
     - Scatter above the standard deviation between seeds, at most `max_sd` as a share of the result; results need the same sign.
     """
@@ -39,7 +39,7 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
     axes = [*tried.numeric.values(), *tried.choices.values()]
     if bound <= _MAX_P_WITHOUT_AXES or not axes:
         return min(1.0, bound)
-    p_axes = float(boundaries.crowding(np.stack(axes, axis=1), boundaries.scores(tried.costs)).min())
+    p_axes = float(boundaries.p_of_crowding(np.stack(axes, axis=1), boundaries.rank_scores(tried.costs)).min())
     return min(1.0, 2 * min(_combined_p(p_normal, p_axes), p_scatter))
 
 

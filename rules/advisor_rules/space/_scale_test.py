@@ -18,7 +18,7 @@ from advisor.model.space import Domain, FloatArray, as_number, counts_training, 
 from advisor.model.study import Study
 from advisor.stats import surface
 from advisor.stats.importance import coordinates, squared_distances
-from advisor.stats.ranks import evenly_by_rank
+from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_VALUES = 5
@@ -81,7 +81,7 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
     lower is better. Both models use the other axes' relevances as fitted on the scale used.
     """
-    keep = evenly_by_rank(values, MAX_POINTS)
+    keep = choose_evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
     y = _shaped(values[keep][:, None])
     if n < MIN_POINTS or not y.any():

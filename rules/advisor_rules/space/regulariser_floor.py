@@ -132,4 +132,4 @@ def _chance_of_gain(study: Study, name: str) -> float:
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)
-    return trend.falls_with(positions[fine], costs[fine])
+    return trend.p_of_fall(positions[fine], costs[fine])

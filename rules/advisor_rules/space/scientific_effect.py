@@ -84,10 +84,10 @@ class ScientificEffect(Rule):
             if lacking:
                 raise MissingData(lacking[0])
             raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
-        learned = sampler.learned(study)
+        learned = sampler.used_earlier_results(study)
         for question in questions:
             finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
         """Return the questions with their answers, and messages about missing data for other questions."""
@@ -225,7 +225,7 @@ def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Questio
         costs = {s.params[comparison.name]: s.fresh for s in compared if comparison.name in s.params}
         if len(costs) == len(compared) and study.searched[comparison.name].role == "scientific":
             groups = [g for g, value in enumerate(comparison.values) if value in costs]
-            effect = group_effect.of_repeats([costs[comparison.values[g]] for g in groups])
+            effect = group_effect.compare_repeats([costs[comparison.values[g]] for g in groups])
             return _Question(comparison, tuple(groups), effect, asked=1)
     return None
 

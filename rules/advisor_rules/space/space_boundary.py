@@ -118,7 +118,7 @@ class SpaceBoundary(Rule):
         found = boundaries.crowded_ends(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
-        shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
+        shape = boundaries.fit_responses(numeric, choices, boundaries.truncated_costs(tried.costs), self.edge)
         for end in found:
             name, response = axes[end.axis], shape[end.axis]
             doubted = end.p_successful > level and end.probability < self.certainty
@@ -202,7 +202,9 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -
 def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:
     """Return True if the optimum of the only searched hyperparameter is visible inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
-    return len(study.searched) == 1 and boundaries.turns_inside(tried.numeric[name][fine], tried.costs[fine], side)
+    return len(study.searched) == 1 and boundaries.response_turns_inside(
+        tried.numeric[name][fine], tried.costs[fine], side
+    )
 
 
 def _without_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
@@ -211,7 +213,7 @@ def _without_two(tried: settings.Settings, name: str, side: Side, level: float) 
     known = rest[np.isfinite(tried.numeric[name][rest])]
     if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
         return False
-    p = boundaries.crowding(tried.numeric[name][known][:, None], boundaries.scores(tried.costs[known]))
+    p = boundaries.p_of_crowding(tried.numeric[name][known][:, None], boundaries.rank_scores(tried.costs[known]))
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 

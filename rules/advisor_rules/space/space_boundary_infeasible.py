@@ -68,7 +68,7 @@ class SpaceBoundaryInfeasible(Rule):
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         settings.require_two(study)
-        lacking = settings.lacking_memory(study, tried)
+        lacking = settings.out_of_memory_settings(study, tried)
         if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)
@@ -79,7 +79,7 @@ class SpaceBoundaryInfeasible(Rule):
         best = int(np.nanargmin(tried.costs[~lacking]))
         positions = np.stack(list(tried.numeric.values()), axis=1)[~lacking]
         reported: set[str] = set()
-        for region in outliers.regions(
+        for region in outliers.find_failure_regions(
             positions, tried.failed[~lacking], purity=self.purity, best=best, near=near, sides=sides
         ):
             name = names[region.axis]
@@ -96,7 +96,7 @@ class SpaceBoundaryInfeasible(Rule):
         return math.log10(self.factor) / decades, 1 / decades
 
     def _finding(
-        self, study: Study, tried: settings.Settings, name: str, region: outliers.Region, is_rate: bool
+        self, study: Study, tried: settings.Settings, name: str, region: outliers.FailureRegion, is_rate: bool
     ) -> Finding:
         domain = study.spec.parameters[name]
         assert domain.low is not None
@@ -134,7 +134,13 @@ class SpaceBoundaryInfeasible(Rule):
         )
 
     def _evidence(
-        self, name: str, failures: Message, line: Line, best: Trial, tried: settings.Settings, region: outliers.Region
+        self,
+        name: str,
+        failures: Message,
+        line: Line,
+        best: Trial,
+        tried: settings.Settings,
+        region: outliers.FailureRegion,
     ) -> tuple[Evidence, ...]:
         return (
             AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
@@ -148,7 +154,7 @@ class SpaceBoundaryInfeasible(Rule):
         )
 
 
-def _failures(name: str, region: outliers.Region, edge: float) -> Message:
+def _failures(name: str, region: outliers.FailureRegion, edge: float) -> Message:
     bound = lower_bound(edge) if region.side == "high" else upper_bound(edge)
     return say(
         f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",

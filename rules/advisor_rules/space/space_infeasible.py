@@ -123,7 +123,7 @@ class SpaceInfeasible(Rule):
             _message(study, failed, cut),
             action=_action(changes[0], cut),
             severity="note" if cut is None and _low_rates(study, failed) else self._severity(cut is not None, evidence),
-            confidence=outliers.chance_of_share(evidence.failed, evidence.settings, self.share),
+            confidence=outliers.chance_of_failed_share(evidence.failed, evidence.settings, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
             trials=[t for t in study.trials if failed.any[t.index]],

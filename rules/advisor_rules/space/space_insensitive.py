@@ -99,7 +99,7 @@ class SpaceInsensitive(Rule):
         top = int(found.total.mean(axis=0).argmax())
         small = (found.total < self.share * greatest[:, None]).mean(axis=0)
         bounded = np.quantile(found.total, 0.95, axis=0) <= self.largest
-        learned = sampler.learned(study)
+        learned = sampler.used_earlier_results(study)
         for axis in np.argsort(-small, kind="stable"):
             if (
                 small[axis] >= self.certainty
@@ -113,7 +113,7 @@ class SpaceInsensitive(Rule):
                     if levels
                     else self._finding(study, found, int(axis), top, float(small[axis]))
                 )
-                yield sampler.weakened(finding) if learned else finding
+                yield sampler.weaken_finding(finding) if learned else finding
 
     def _levels(self, found: importance.Importances, axis: int) -> list[tuple[str, Value]]:
         """Return the choices, as (name, value), with which results depend on a hyperparameter that hardly matters on average."""

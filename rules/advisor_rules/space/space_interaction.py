@@ -83,7 +83,7 @@ class SpaceInteraction(Rule):
             )
         varied = len(found.names) + len(found.tried.left_out)
         number = varied * (varied - 1) // 2
-        draws = interaction.draws_for(self.false_alarms / number)
+        draws = interaction.draws_needed(self.false_alarms / number)
         if draws is None:
             raise MissingData(
                 f"{varied} hyperparameters make {number:,} pairs, too many to tell an interaction from chance; "
@@ -98,11 +98,11 @@ class SpaceInteraction(Rule):
             if both.mean() >= self.material and np.median(both / np.maximum(lesser[pair], 1e-9)) >= self.dependent
         ]
         p = {pair: min(1.0, q * number) for pair, q in interaction.p_values(found.response, strong, draws).items()}
-        learned = bool(strong) and sampler.learned(study)
+        learned = bool(strong) and sampler.used_earlier_results(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:
             finding = self._finding(found, pair, pairs[pair], lesser[pair], q)
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _finding(
         self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, lesser: FloatArray, p: float

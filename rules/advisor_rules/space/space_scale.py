@@ -103,10 +103,10 @@ class SpaceScale(Rule):
                 p = min(_scale_test.p_value(used, new, rest, costs) * len(others), 1.0)
                 if p <= tried.level(self.false_alarms):
                     wrong.append((p, other.name, room, other.domain))
-        learned = bool(wrong) and sampler.learned(study)
+        learned = bool(wrong) and sampler.used_earlier_results(study)
         for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
             finding = self._finding(study, name, domain, room, p, len(costs))
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _finding(
         self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int

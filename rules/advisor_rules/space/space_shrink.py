@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
-from advisor.model.words import capital
+from advisor.model.words import capitalise
 from advisor.stats import boundaries, widening
 from advisor_rules.space import _good_region, _rows
 
@@ -113,11 +113,11 @@ class SpaceShrink(Rule):
                 return
         tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         narrow = self._narrow_parts(tried, axes, tolerance)
-        learned = bool(narrow) and sampler.learned(study)
-        tighter = promising.ranges(study, study.spec) if narrow else {}
+        learned = bool(narrow) and sampler.used_earlier_results(study)
+        tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
         for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
             finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
-            yield sampler.weakened(finding) if learned else finding
+            yield sampler.weaken_finding(finding) if learned else finding
 
     def _narrow_parts(
         self, tried: settings.Settings, axes: Sequence[str], tolerance: float
@@ -156,7 +156,7 @@ class SpaceShrink(Rule):
         p: float,
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
-        low, high = widening.between(domain, kept_range)
+        low, high = widening.range_between(domain, kept_range)
         first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
@@ -165,7 +165,7 @@ class SpaceShrink(Rule):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
-            why = capital(f"{promising.LIES_HERE} of all settings")
+            why = capitalise(f"{promising.LIES_HERE} of all settings")
         return self.finding(
             _message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
@@ -256,7 +256,9 @@ def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
-    fitted = boundaries.responses(list(tried.numeric.values()), used_choices, boundaries.scores(tried.costs), edge=0.1)
+    fitted = boundaries.fit_responses(
+        list(tried.numeric.values()), used_choices, boundaries.rank_scores(tried.costs), edge=0.1
+    )
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 

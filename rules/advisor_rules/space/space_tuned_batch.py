@@ -18,7 +18,7 @@ from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Setting, say
-from advisor.model.prediction import significant
+from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
@@ -94,7 +94,7 @@ class SpaceTunedBatch(Rule):
     def _settings(self, study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
         """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
         rates = [n for n in study.spec.parameters if is_learning_rate(n)]
-        names = rates or [n for n in study.searched if parameter_kinds.is_of_optimizer(n)]
+        names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
         rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
         follows = [any(_same(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
         rows = np.where(follows, 0.0, np.nan_to_num(rows))
@@ -103,8 +103,8 @@ class SpaceTunedBatch(Rule):
 
     def _finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
         values = np.unique(sizes[np.isfinite(sizes)])
-        fastest = throughput.recommended(study, name, self.material, self.false_alarms)
-        good = throughput.largest_of_good(study, name)
+        fastest = throughput.recommended_batch_size(study, name, self.material, self.false_alarms)
+        good = throughput.largest_good_batch_size(study, name)
         size = throughput.usable_size(study, name, fastest or good or float(values[-1]))
         rates = _rates(tuned)
         each = "each" if len(values) <= self.values else "for each doubling"
@@ -178,7 +178,7 @@ def _search_rate(study: Study, name: str) -> list[Change]:
     used = _rate_used(study, study.ranked()[0]) if study.ranked() and not rates else math.nan
     if not 0 < used < HUGE:
         return []
-    low, high = significant(used / 10, 3), significant(used * 10, 3)
+    low, high = round_significant(used / 10, 3), round_significant(used * 10, 3)
     added = Parameter(type="float", low=low, high=high, scale="log", why=why)
     return [AddParameter(name="learning_rate", parameter=added)]
 

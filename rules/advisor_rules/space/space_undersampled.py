@@ -93,10 +93,10 @@ class SpaceUndersampled(Rule):
         tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
-        halves, (seeds, known) = best_of.halving(tried.costs), noise.of_seeds(study)
+        halves, (seeds, known) = best_of.loss_of_halving(tried.costs), noise.noise_between_seeds(study)
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
-        limit = max(lead, seeds if known else max(seeds, noise.of_steps(study)))
-        on_grid = rerun.on_grid(tried)
+        limit = max(lead, seeds if known else max(seeds, noise.noise_between_steps(study)))
+        on_grid = rerun.is_full_grid(tried)
         if validation.headroom(study) <= 0:
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
@@ -110,10 +110,17 @@ class SpaceUndersampled(Rule):
         gain = _gain(study, limit, halves, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain, known=known)
-            yield sampler.weakened(finding) if sampler.learned(study) else finding
+            yield sampler.weaken_finding(finding) if sampler.used_earlier_results(study) else finding
 
     def _finding(
-        self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, gain: _Gain, *, known: bool
+        self,
+        study: Study,
+        tried: settings.Settings,
+        halves: best_of.HalvingLoss,
+        limit: float,
+        gain: _Gain,
+        *,
+        known: bool,
     ) -> Finding:
         n, count = len(tried), len(study.searched)
         best = float(np.nanmin(tried.costs))
@@ -153,7 +160,7 @@ class SpaceUndersampled(Rule):
         )
 
     def _figures(
-        self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, gain: _Gain
+        self, study: Study, tried: settings.Settings, halves: best_of.HalvingLoss, limit: float, gain: _Gain
     ) -> tuple[tuple[str, Message], ...]:
         n, loss = len(tried), Number(halves.loss)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
@@ -185,7 +192,7 @@ class _Gain(NamedTuple):
         return say("about {gain} (80 % interval {low} to {high})", **numbers)
 
 
-def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -> _Gain:
+def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _Gain:
     """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
     between seeds.
 

@@ -90,11 +90,11 @@ class UnfairComparison(Rule):
                 needs="trials",
                 at_least=3,
             )
-        weakened = sampler.learned(study)
+        weakened = sampler.used_earlier_results(study)
         level = tried.level(self.false_alarms)
         for comparison in comparisons:
             found = self._disadvantages(study, comparison, level)
-            yield from (sampler.weakened(f) if weakened else f for f in found)
+            yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
     def _disadvantages(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
         """Yield one finding per kind of disadvantage, about the value most affected by it."""
@@ -294,7 +294,7 @@ def _failures(comparison: _compared_values.Compared, failing: _fairness.FailingG
 
 def _widen(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:
     """Return the change that extends the range by the maximum step, because the turning point of the response is not visible."""
-    new = widening.widen(axis, domain, end.side, math.inf)
+    new = widening.widen_range(axis, domain, end.side, math.inf)
     if new is None:
         return ()
     return (SetRange(parameter=axis, low=new[0], high=new[1], scale=range_scale(axis, *new, domain.scale), why=why),)

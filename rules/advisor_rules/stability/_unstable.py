@@ -14,7 +14,7 @@ from advisor.computed.stability.loss_blowups import Blowup
 from advisor.model.change import SetRange
 from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import rounded
+from advisor.model.space import round_significant
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.usual_rates import HALF_DECADE
@@ -31,7 +31,7 @@ EDGE = 0.1
 class UnstableTrials:
     """The unstable trials among those judged."""
 
-    near: instability.Reach
+    near: instability.JudgedTrials
     judged: int
     blowups: tuple[Blowup, ...]
     """The instability of each unstable trial, nearest to the best trial first."""
@@ -79,7 +79,7 @@ class UnstableTrials:
         why = f"Results improve down to {Number(best)}, {end}, and higher ones are unstable"
         if not improve:
             why = f"The best trial has {Number(best)}, {end}, and most of the higher ones are unstable"
-        low, high = rounded(domain.low / room, 2), self._highest()
+        low, high = round_significant(domain.low / room, 2), self._highest()
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _turns(self, study: Study, domain: Parameter) -> bool:
@@ -91,13 +91,13 @@ class UnstableTrials:
         stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
         positions = domain.to_unit([float(self.near.rates[t.index]) for t in stable])
         costs = study.costs[[t.index for t in stable]]
-        return len(study.searched) == 1 and boundaries.turns_inside(positions, costs, "low")
+        return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
     def _highest(self) -> float:
         """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""
         best = self.near.best
         above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)
-        return max(rounded(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
+        return max(round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
 
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
         """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.
@@ -145,7 +145,7 @@ def search_lower(change: SetRange) -> Message:
 
 
 def find_unstable(
-    near: instability.Reach,
+    near: instability.JudgedTrials,
     candidates: Sequence[Blowup],
     *,
     false_alarms: float,

@@ -85,13 +85,13 @@ class ClipInsufficient(Rule):
             yield self._finding(study, worst, len(clipped))
 
     def _spiking_norm(
-        self, study: Study, clipped: list[clipping.Clipping], near: instability.Reach
+        self, study: Study, clipped: list[clipping.Clipping], near: instability.JudgedTrials
     ) -> _Instability | None:
         """Return the trial with the largest outlier among trials whose outliers are mostly below their clipping threshold."""
         chance = self.false_alarms / 2 / len(clipped)
         passed = []
         for trial in (c for c in clipped if math.isfinite(c.threshold)):
-            curve = instability.late_norm(study, trial.trial)
+            curve = instability.late_norm_curve(study, trial.trial)
             outliers = spikes.outliers(curve.values, chance, self.factor)
             if outliers is not None and len(outliers.indices):
                 passing = curve.values[outliers.indices] < trial.threshold
@@ -153,7 +153,7 @@ class _Instability:
 
 
 def _unstable_loss(
-    instabilities: loss_blowups.StudyInstability, clipped: list[clipping.Clipping], near: instability.Reach
+    instabilities: loss_blowups.StudyInstability, clipped: list[clipping.Clipping], near: instability.JudgedTrials
 ) -> _Instability | None:
     if not instabilities.unstable:
         return None

@@ -92,7 +92,7 @@ class ResidualNorm(Rule):
 
     def _finding(
         self,
-        near: instability.Reach,
+        near: instability.JudgedTrials,
         instabilities: loss_blowups.StudyInstability,
         faulty: list[tuple[loss_blowups.Blowup, str]],
         built: int,

@@ -107,7 +107,7 @@ class StabilityEarly(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         trials_in_reach = instability.within_reach(study, self.reach)
-        starts = [loss_blowups.at_start(study, t, self.lasting) for t in trials_in_reach.trials[: self.trials]]
+        starts = [loss_blowups.blowup_at_start(study, t, self.lasting) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in starts if b is not None]
         unstable = find_unstable(
             trials_in_reach,
@@ -169,7 +169,7 @@ def _severity(study: Study, instability_found: UnstableTrials) -> Severity:
     """Return the severity of the instability: a note if the unstable trials end within noise of the best one."""
     if not instability_found.near.spares_best(instability_found.trials):
         return "critical"
-    best_first, (noise, noise_is_known) = study.ranked(), noise_between.of_seeds(study)
+    best_first, (noise, noise_is_known) = study.ranked(), noise_between.noise_between_seeds(study)
     comparable, costs = {t.index for t in best_first}, study.costs
     worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in instability_found.trials)
     return "note" if noise_is_known and worst <= costs[best_first[0].index] + NOISE_BOUND * noise else "warning"
@@ -180,7 +180,7 @@ def _require_dense_starts(study: Study, blowups: Sequence[loss_blowups.Blowup]) 
     if any(b.points for b in blowups):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
-    if loss_blowups.may_rise(study):
+    if loss_blowups.losses_may_rise(study):
         metric = study.spec.objective.metric
         raise MissingData(
             f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY} times "

@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.space import BoolArray, FloatArray, as_number, words_of
 from advisor.model.study import Study, Trial
-from advisor.model.words import count, trimmed
+from advisor.model.words import count, plain_number
 from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
@@ -31,7 +31,7 @@ class _Edge(NamedTuple):
 
     edge: float
     best: float
-    region: outliers.Region
+    region: outliers.FailureRegion
     turns: float
     """p-value: probability of such an improvement towards the edge if results turn before it."""
 
@@ -130,8 +130,8 @@ class StabilityEdge(Rule):
                 yield self._finding(study, name, edge, tried.trials[rows[best]][0])
             elif edge.turns < MAX_P_UNDECIDED or stable < MIN_STABLE:
                 raise MissingData(
-                    f"trials fail from {name} {trimmed(edge.edge, 3)} on; to see if results improve up to there, the rule "
-                    f"needs more trials between {trimmed(edge.best, 3)} and {trimmed(edge.edge, 3)}",
+                    f"trials fail from {name} {plain_number(edge.edge, 3)} on; to see if results improve up to there, the rule "
+                    f"needs more trials between {plain_number(edge.best, 3)} and {plain_number(edge.edge, 3)}",
                     needs="design",
                 )
 
@@ -140,7 +140,7 @@ class StabilityEdge(Rule):
     ) -> Iterator[tuple[_Edge, int]]:
         """Yield each significant edge and the number of stable settings below it. logs: logarithms of the rates, shape (n,)."""
         log_factors = np.log10([[self.factor, self.next]])
-        for region in outliers.regions(
+        for region in outliers.find_failure_regions(
             logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
         ):
             if region.p <= self.false_alarms:
@@ -162,12 +162,15 @@ class StabilityEdge(Rule):
     def _finding(self, study: Study, name: str, steep_edge: _Edge, best: Trial) -> Finding:
         edge, rate, region, _ = steep_edge
         low, high = float(f"{rate / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
-        why = f"Training fails at {trimmed(edge, 3)}; once it is stable, up to {trimmed(self.raise_to, 3)} times that may train"
+        why = (
+            f"Training fails at {plain_number(edge, 3)}; once it is stable, "
+            f"up to {plain_number(self.raise_to, 3)} times that may train"
+        )
         usual_rates = extension.usual_rates(study, name)
         if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_FACTOR * edge)):
             high = float(f"{limit:.3g}")
-            why = f"Training fails at {trimmed(edge, 3)}; once it is stable, higher rates may train. "
-            why += f"Rates above {trimmed(usual_rates.high, 3)} are unusual for {usual_rates.training}"
+            why = f"Training fails at {plain_number(edge, 3)}; once it is stable, higher rates may train. "
+            why += f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
         higher = SetRange(parameter=name, low=low, high=high, scale="log", why=why)
         failing = failures.failures(study).any
         failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
@@ -236,14 +239,14 @@ class StabilityEdge(Rule):
         """Return the remedy for the kind of instability in the failed trials; if their losses do not show it, a probe
         of the start.
         """
-        starts = [b for t in failed_trials if (b := loss_blowups.at_start(study, t, self.lasting)) is not None]
-        jumps = [b for t in failed_trials if (b := loss_blowups.in_mid_training(study, t)) is not None]
+        starts = [b for t in failed_trials if (b := loss_blowups.blowup_at_start(study, t, self.lasting)) is not None]
+        jumps = [b for t in failed_trials if (b := loss_blowups.blowup_in_mid_training(study, t)) is not None]
         early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
         if mid and not early:
             clip = instability.clip_changes(clipping.unclipped_norms(study))
             # Without a clipping threshold, the next study would only repeat the failures at higher rates.
             return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
         if not early and not any(b.points for b in starts):
-            why = f"Trials fail from {trimmed(edge, 3)} on, and their losses are too sparse to show their start"
+            why = f"Trials fail from {plain_number(edge, 3)} on, and their losses are too sparse to show their start"
             return (RunPlan(plan="probe-early", parameter=higher.parameter, why=why),)
         return (*instability.warmup_changes(edge, self.raise_to), higher)

@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.stats import spikes, tails
 
 
@@ -71,12 +71,12 @@ class StabilitySpikes(Rule):
         """Yield one finding about the study."""
         trials_in_reach = instability.within_reach(study, self.reach)
         curves = [
-            (t, instability.without_small_batches(t, instability.late_norm(study, t)))
+            (t, instability.without_small_batches(t, instability.late_norm_curve(study, t)))
             for t in trials_in_reach.trials[: self.trials]
         ]
         curves = [(t, c) for t, c in curves if len(c) >= tails.MIN_POINTS]
         if not curves:
-            what = instability.norm_missing(study, trials_in_reach.trials)
+            what = instability.reason_norms_are_missing(study, trials_in_reach.trials)
             raise MissingData(
                 f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}", needs="grad_norm"
             )
@@ -201,7 +201,7 @@ def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> C
             Mark(
                 trial=worst.trial.id,
                 step=int(worst.curve.steps[i]),
-                label=f"{trimmed(float(worst.outliers.ratios[i]), 3)}-fold",
+                label=f"{plain_number(float(worst.outliers.ratios[i]), 3)}-fold",
             )
             for i in worst.outliers.indices[:5]
         ),

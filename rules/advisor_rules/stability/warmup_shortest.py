@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, joined, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 
 _RETRY_FACTORS = (instability.WARMUP_FACTOR, math.sqrt(instability.WARMUP_FACTOR))
 """Multiples of the unstable learning rate to try after a higher multiple failed."""
@@ -80,7 +80,7 @@ class WarmupShortest(Rule):
         """Return the trials that did not crash, shortest warmup first."""
         failed = failures.failures(study)
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
-        starts = {t.index: loss_blowups.at_start(study, t, self.lasting) for t in ran}
+        starts = {t.index: loss_blowups.blowup_at_start(study, t, self.lasting) for t in ran}
         blowups = [b for b in starts.values() if b is not None]
         unstable = {b.trial.index for b in blowups if b.p * len(blowups) <= self.doubt and b.share >= self.material}
         tried = [
@@ -242,7 +242,7 @@ def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
         and result.searched[1] is not None
         and result.searched[0] < high < result.searched[1]
     ):
-        why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {trimmed(result.rate, 3)} train"
+        why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {plain_number(result.rate, 3)} train"
         changes.append(result.range_up_to(high, f"{why}, so the range ends where training fails without one"))
     norms = clipping.unclipped_norms(result.study)
     tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."

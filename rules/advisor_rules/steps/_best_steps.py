@@ -51,7 +51,7 @@ def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[Bes
         if len(np.unique(curve.steps)) < evaluations:
             continue
         last = int(curve.steps[-1])
-        total = max(curve_tails.length(study, trial, last), 1)
+        total = max(curve_tails.planned_length(study, trial, last), 1)
         place, tied = trend.step_position(curve.steps, curve.values, total=total)
         if study.cut_short(trial) and place * total > 0.5 * last:
             continue
@@ -113,7 +113,7 @@ def late_trials(
     doubling the training that matters, as a share of a trial's gain, at level `alpha`.
     """
     late_bests = [p for p in placed if p.place > 1 - share]
-    endings = [curve_tails.steady_end(study, p.trial) for p in late_bests]
+    endings = [curve_tails.constant_rate_end(study, p.trial) for p in late_bests]
     rates = [curve_tails.rate_at_end(study, p.trial) for p in late_bests]
     near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
     improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]

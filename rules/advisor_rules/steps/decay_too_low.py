@@ -70,8 +70,8 @@ class DecayTooLow(Rule):
         judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
         if not judged_schedules:
             raise MissingData(
-                f"{schedules.missing(study, [s.trial for s in good])}; log it at every step, as train/learning_rate (the advisor's "
-                "training hook does)",
+                f"{schedules.reason_schedule_unknown(study, [s.trial for s in good])}; "
+                "log it at every step, as train/learning_rate (the advisor's training hook does)",
                 needs="learning_rate",
             )
         phases = [self._tiny_phase(study, s) for s in judged_schedules]

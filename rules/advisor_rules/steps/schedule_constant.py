@@ -58,7 +58,7 @@ class ScheduleConstant(Rule):
         complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged_schedules = [s for s in complete if s.constant is not None]
         if not judged_schedules:
-            reason = schedules.missing(study, [s.trial for s in good])
+            reason = schedules.reason_schedule_unknown(study, [s.trial for s in good])
             cut = ", and the best trials were cut short" if good and not complete else f": {reason}" if reason else ""
             raise MissingData(
                 f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
@@ -67,7 +67,7 @@ class ScheduleConstant(Rule):
             )
         constant = [s for s in judged_schedules if s.constant and not schedules.needs_no_schedule(s.trial)]
         kind = (study.spec.schedule or {}).get("kind")
-        declared = study.spec.round == 1 and kind is not None and schedules.kind_of(str(kind)) == "constant"
+        declared = study.spec.round == 1 and kind is not None and schedules.parse_kind(str(kind)) == "constant"
         compared = any(schedules.read(study, t).constant is False for t in study.trials if study.ended[t.index])
         if declared and len(constant) == len(judged_schedules):
             raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")

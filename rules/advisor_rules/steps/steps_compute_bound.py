@@ -13,7 +13,7 @@ from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Percent, joined, say
 from advisor.model.study import Study
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 
 _BOUND_ADVICE = (
     "Tune with short runs and make the final runs longer. Runs of about a tenth of the final length answer most questions; then "
@@ -93,11 +93,11 @@ class StepsComputeBound(Rule):
             yield self._verdict(study, True, what, judged_endings, improving_endings, confidence)
         elif 2 * len(flat_endings) > len(judged_endings):
             settings.require_unpruned(study)
-            if curve_tails.on_one_plateau(study, flat_endings):
+            if curve_tails.are_on_one_plateau(study, flat_endings):
                 level = study.objective_value(float(study.costs[flat_endings[0].trial.index]))
                 raise MissingData(
-                    f"different settings stop at the same {study.spec.objective.metric}, {trimmed(level, 4)}, at once: if they are "
-                    "stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
+                    f"different settings stop at the same {study.spec.objective.metric}, {plain_number(level, 4)}, at once: "
+                    "if they are stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
                 )
             perfect_fits = sum(e.train_left <= self.floor for e in flat_endings)
             what = say(
@@ -112,11 +112,11 @@ class StepsComputeBound(Rule):
                 study, False, what, judged_endings, flat_endings, 0.95 * len(flat_endings) / len(judged_endings)
             )
 
-    def _improves(self, ending: curve_tails.Ending) -> bool:
+    def _improves(self, ending: curve_tails.CurveEnding) -> bool:
         train = ending.train_end is None or ending.train_end.improving(self.material, self.false_alarms)
         return train and not ending.train_left <= self.floor and ending.end.improving(self.material, self.false_alarms)
 
-    def _is_flat(self, ending: curve_tails.Ending) -> bool:
+    def _is_flat(self, ending: curve_tails.CurveEnding) -> bool:
         return ending.saturated(
             rest=self.rest, saved=self.saved, material=self.material, alpha=self.false_alarms, floor=self.floor
         )
@@ -126,8 +126,8 @@ class StepsComputeBound(Rule):
         study: Study,
         bound: bool,
         what: Message,
-        judged_endings: Sequence[curve_tails.Ending],
-        agreeing: Sequence[curve_tails.Ending],
+        judged_endings: Sequence[curve_tails.CurveEnding],
+        agreeing: Sequence[curve_tails.CurveEnding],
         confidence: float,
     ) -> Finding:
         """`bound`: True if training is compute-bound; `what`: predicate about the agreeing trials."""
@@ -161,8 +161,8 @@ class StepsComputeBound(Rule):
 def _evidence(
     study: Study,
     bound: bool,
-    judged_endings: Sequence[curve_tails.Ending],
-    agreeing: Sequence[curve_tails.Ending],
+    judged_endings: Sequence[curve_tails.CurveEnding],
+    agreeing: Sequence[curve_tails.CurveEnding],
     limits: Message,
 ) -> tuple[Evidence, ...]:
     return (

@@ -19,7 +19,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, Side
 from advisor.model.study import Signal, Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 
 
 class StepsToFit(Rule):
@@ -187,7 +187,7 @@ class StepsToFit(Rule):
         signals: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
         metric = next((m for s in signals if (m := study.signals.get(s))), "")
         marks = [Mark(trial=r.trial.id, step=int(r.steps), label="fitted") for r in runs if math.isfinite(r.steps)]
-        rows = ((f"steps at {trimmed(r.rate, 3)}", _fit_steps(r.steps)) for r in runs)
+        rows = ((f"steps at {plain_number(r.rate, 3)}", _fit_steps(r.steps)) for r in runs)
         return self.finding(
             message,
             action=action,

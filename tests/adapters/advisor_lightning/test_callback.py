@@ -291,7 +291,7 @@ class Verdict(pl.Callback):
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         if trainer.current_epoch == 1 and index == 0:
             assert self.tuning.recording is not None
-            self.tuning.recording._on_verdict(
+            self.tuning.recording._guard.on_verdict(
                 {"state": "doomed", "step": 7, "stop": True, "message": "It cannot become the best.", "at": 1e9}
             )
 

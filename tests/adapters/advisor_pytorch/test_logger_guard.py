@@ -141,15 +141,15 @@ def test_weak_evidence_only_warns(state: str, begin: Any, train: Train, caplog: 
 def test_another_end_is_not_the_guards(begin: Any, train: Train, run_of: Any) -> None:
     failed = begin(1.0, guard="stop")
     follow(failed, train, [0.5, 0.5])
-    failed._on_verdict(DOOMED)
+    failed._guard.on_verdict(DOOMED)
     failed.close(error=RuntimeError("out of memory"))
     with begin(2.0, guard="stop") as named:
         follow(named, train, [0.5, 0.5])
-        named._on_verdict(DOOMED)
+        named._guard.on_verdict(DOOMED)
         named.close("stopped")
     with begin(3.0, guard="warn") as warned:
         follow(warned, train, [0.5, 0.5])
-        warned._on_verdict(DOOMED)
+        warned._guard.on_verdict(DOOMED)
     for log, status in ((failed, "infeasible"), (named, "stopped"), (warned, "stopped")):
         tags = run_of(log).data.tags
         assert tags[contract.TAG_STATUS] == status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,6 +142,23 @@ def test_the_hook_changes_no_parameter(uri: str, statements: Any) -> None:
         patch.setattr("advisor_logging.recorder.acquire_shipper", no_process)
         hooked = trained(statements, log)
     plain = trained(statements, None)
+    assert all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(plain, hooked, strict=True))
+
+
+def test_a_disk_that_fails_changes_no_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def log(model: nn.Module, optimizer: torch.optim.Optimizer) -> TuningLogger:
+        nowhere = "sqlite:////proc/nowhere/mlflow.db"
+        made = TuningLogger(
+            model, optimizer, params={}, objective="val/error", tracking_uri=nowhere, spool=tmp_path, close_timeout_s=0
+        )
+        monkeypatch.setattr("advisor_logging.spool.SpoolWriter.append", refuse)
+        return made
+
+    program = [("epochs", 3, 0, None, [("draw",), ("evaluate",), ("train",)])]
+    hooked, plain = trained(program, log), trained(program, None)
     assert all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(plain, hooked, strict=True))
 
 

@@ -296,7 +296,7 @@ class Verdict(TrainerCallback):
 
     def give(self) -> None:
         assert self.tuning.recording is not None
-        self.tuning.recording._on_verdict(
+        self.tuning.recording._guard.on_verdict(
             {"state": "doomed", "step": 1, "stop": True, "message": "It cannot become the best.", "at": 1e9}
         )
 

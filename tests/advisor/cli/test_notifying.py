@@ -17,7 +17,7 @@ from advisor.contract.guard_stop import GuardStop
 from advisor.execution.guarding import GuardedStudy
 from advisor.model.errors import AdvisorError
 from advisor.system.notifier import Notifier
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 
 def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, m
         return [(n["event"], n["trial"]) for message in messages for n in message.get("bundled", [message])]
 
     run_id, client = log_study(database), MlflowClient(database)
-    guarded = GuardedStudy("e", locate(database), interval_s=0.1)
+    guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
     with notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
         wait_until(lambda: notices() == [("doomed", "trial-5")], 300.0)
         client.set_tag(run_id, contract.TAG_STATUS, "infeasible")
@@ -54,7 +54,7 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
         return [(n["event"], n["message"]) for message in messages for n in message.get("bundled", [message])]
 
     end(others[0])  # before the first reading
-    guarded = GuardedStudy("e", locate(database), interval_s=0.1)
+    guarded = GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1)
     with notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
         wait_until(lambda: len(notices()) == 1, 300.0)
         end(doomed), end(others[1])
@@ -66,13 +66,15 @@ def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, t
 
 
 def test_without_a_command_the_store_is_not_read(tmp_path: Path) -> None:
-    with notifying_of_study(None, GuardedStudy("e", locate(f"sqlite:///{tmp_path}/missing.db")), quiet=False):
+    with notifying_of_study(
+        None, GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db")), quiet=False
+    ):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_an_error_is_told_as_the_end(tmp_path: Path) -> None:
-    guarded = GuardedStudy("e", locate(f"sqlite:///{tmp_path}/missing.db"))
+    guarded = GuardedStudy("e", parse_tracking_uri(f"sqlite:///{tmp_path}/missing.db"))
     with (
         pytest.raises(AdvisorError),
         notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False),

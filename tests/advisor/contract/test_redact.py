@@ -15,7 +15,7 @@ from advisor.contract import redact as module
 from advisor.contract.redact import (
     is_secret,
     learn_address,
-    one_line,
+    one_line_error,
     redact,
     redact_arguments,
     redact_code,
@@ -82,7 +82,7 @@ def test_an_address_by_option_hides_its_password_everywhere(scheme: str) -> None
     for password in fresh():
         uri = address(password, scheme)
         assert learn_address(uri) == f"{scheme}://***@host:5432/db"
-        assert_hidden(password, *map(redact, texts(password, uri)), *map(one_line, texts(password, uri)))
+        assert_hidden(password, *map(redact, texts(password, uri)), *map(one_line_error, texts(password, uri)))
 
 
 def test_an_address_by_parameter_hides_its_password() -> None:
@@ -126,7 +126,7 @@ def test_a_secret_of_several_lines_is_hidden_line_by_line(monkeypatch: pytest.Mo
     monkeypatch.setenv("SSH_KEY", key)
     for text in (f"got {key}", "line abcdefgh1234 of it", " ".join(key.split())):
         assert "abcdefgh1234" not in redact(text)
-        assert "ijklmnop5678" not in one_line(text)
+        assert "ijklmnop5678" not in one_line_error(text)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_long_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     assert redact(text)
     assert redact_code(text)
     assert redact_arguments([text])
-    assert len(one_line(text)) <= 300
+    assert len(one_line_error(text)) <= 300
 
 
 def test_a_name_may_follow_a_sign_or_a_digit() -> None:

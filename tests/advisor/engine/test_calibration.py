@@ -34,9 +34,9 @@ def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
     monkeypatch.setattr(
         calibration, "table", lambda: {"mine": (Knot("mine", 0.6, 0.7, 50), Knot("mine", 1.0, 0.7, 50))}
     )
-    shown = calibrated(sampler.weakened(finding(0.9)))
+    shown = calibrated(sampler.weaken_finding(finding(0.9)))
     assert (shown.confidence, shown.doubt) == (0.56, 1.0)
-    assert calibrated(sampler.weakened(finding(0.9)), measured=False).confidence == 0.72
+    assert calibrated(sampler.weaken_finding(finding(0.9)), measured=False).confidence == 0.72
     assert "doubt" not in shown.model_dump()
 
 

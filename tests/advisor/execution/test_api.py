@@ -21,7 +21,7 @@ from advisor.execution.guarding import RunVerdict
 from advisor.execution.queue import AdaptiveQueue, as_observations
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 SPEC = StudySpec(
@@ -127,7 +127,7 @@ def test_an_adaptive_study_follows_its_results(project):
 
 def test_an_adaptive_trial_that_is_begun_again_keeps_its_point(project):
     spec = SPEC.model_copy(update={"trials": 5, "sampler": Sampler(kind="adaptive", seed=1)})
-    ledger, queue = Ledger(locate("mlflow.db"), spec.study, spec), AdaptiveQueue(spec, 5, 0, [])
+    ledger, queue = Ledger(parse_tracking_uri("mlflow.db"), spec.study, spec), AdaptiveQueue(spec, 5, 0, [])
 
     def begin():
         (job,) = queue.next(ledger.entries)
@@ -151,7 +151,7 @@ def test_an_interrupted_trial_of_the_parent_is_no_result(project):
     client.log_metric(plain, "val/loss", 0.3)
     client.set_terminated(plain)
     child = SPEC.model_copy(update={"study": "next", "parent": SPEC.study})
-    found = Ledger(locate("mlflow.db"), "next", child).earlier()
+    found = Ledger(parse_tracking_uri("mlflow.db"), "next", child).earlier()
     assert [entry.outcome.best for entry in found] == [0.5, 0.5, 0.3]
 
 
@@ -237,7 +237,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
         for trial in open_study(spec, experiment="all" if number == 1 else None).trials():
             report_trial(trial, number + 0.1 * trial.number)
     last = SPEC.model_copy(update={"study": "last", "parent": "probe", "sampler": Sampler(kind="adaptive")})
-    found = Ledger(locate("mlflow.db"), "last", last).earlier()
+    found = Ledger(parse_tracking_uri("mlflow.db"), "last", last).earlier()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
     history = as_observations(last.model_copy(update={"parameters": near}), found)
     assert len(history) == 5

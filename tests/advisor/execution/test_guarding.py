@@ -24,7 +24,7 @@ from advisor.execution.ledger.record import Outcome
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Sampler
 from advisor.tracking import read_study
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 STOPPED = {(n, 0): "complete" for n in range(5)} | {(5, 0): "pruned", (6, 0): "diverged"}
 
@@ -85,7 +85,7 @@ def test_a_stopped_trial_is_marked_before_its_process_ends(trained):
 def test_two_launchers_with_guards_agree(trained):
     one, two = (Background(guarded_plan(trained, engine=Local([{}]))) for _ in range(2))
     one.end(), two.end()  # the first one to end does not see how the other's last trial ends
-    entries = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC).entries()
+    entries = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC).entries()
     assert {entry.key: entry.outcome.status for entry in entries} == STOPPED
     assert begun(trained) == [str(n) for n in range(7)]
     assert sum("was stopped" in line for line in (*one.news, *two.news)) == 2
@@ -103,7 +103,7 @@ def test_a_wrong_length_of_training_stops_nothing(trained):
     spec = SPEC.model_copy(update={"max_train_steps": EVALUATIONS // 2, "trials": 6})
     running = Background(guarded_plan(trained, spec))
     wait_until(lambda: len(begun(trained)) == 6)
-    guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
+    guarded = GuardedStudy("e", parse_tracking_uri("sqlite:///mlflow.db"), spec)
     wait_until(lambda: [v.step for v in guarded.read().running] == [8])
     (verdict,) = guarded.read().running
     assert (verdict.state, verdict.stop) == ("unknown", False)
@@ -131,7 +131,7 @@ def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
     ("last", "code", "status"), [(12, 0, "complete"), (11, -2, "complete"), (10, 0, "pruned"), (12, -2, "complete")]
 )
 def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status, marked):
-    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
     for step in range(1, last + 1):
         client_of(project).log_metric(run_id, "val/loss", 3.0, step=step)
@@ -145,7 +145,7 @@ def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project,
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_stop_by_the_guard_of_the_hook_is_no_failure(project, code):
-    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
     client_of(project).set_tag(run_id, contract.TAG_STOPPED, GuardStop("doomed", 8, "it cannot win", 1.0).tag_text())
     assert ledger.end(run_id, Exit(code)) == Outcome("pruned", None, "it cannot win")
@@ -155,7 +155,7 @@ def test_a_stop_by_the_guard_of_the_hook_is_no_failure(project, code):
 
 def test_a_stop_outlives_its_launcher(project):
     """A launcher that is killed before the store has the stop leaves a record that the next one delivers."""
-    location, folder = locate("sqlite:///mlflow.db"), project / "out"
+    location, folder = parse_tracking_uri("sqlite:///mlflow.db"), project / "out"
     ledger = Ledger(location, "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
     stop = GuardStop("doomed", 8, "it cannot win", 1.0, 12.0)
@@ -180,7 +180,7 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
     notices = Notices()
     running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until(lambda: begun(trained) == list("0123455"))
-    guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
+    guarded = GuardedStudy("e", parse_tracking_uri("sqlite:///mlflow.db"), spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     wait_until(lambda: "doomed" in notices.events)  # the guard of the launch has judged it as well
     (trained / "go").touch()
@@ -194,13 +194,13 @@ def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
 
 
 def test_a_training_that_resumes_is_continued_in_its_run(project):
-    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
     job, client = jobs(SPEC)[3], client_of(project)
     run_id = claim(ledger, job)
     client.log_metric(run_id, "val/loss", 3.0, step=1)
     client.set_tag(run_id, contract.TAG_CHECKPOINTS, json.dumps({"kept": [{"step": 0}], "resumes": True}))
     ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "it cannot win", 1.0))
-    later = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    later = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
     assert claim(later, job) == "done"
     assert [e.resumes for e in later.continue_trial("3").values()] == [True]
     assert claim(later, job) == run_id
@@ -209,7 +209,7 @@ def test_a_training_that_resumes_is_continued_in_its_run(project):
     assert not {contract.TAG_STOPPED, contract.TAG_STATUS} & run.data.tags.keys()
     client.log_metric(run_id, "val/loss", 2.0, step=12)
     assert later.end(run_id, Exit(0)) == Outcome("complete", 2.0)
-    assert claim(Ledger(locate("sqlite:///mlflow.db"), "e", SPEC), job) == "done"
+    assert claim(Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC), job) == "done"
 
 
 RESUMING = (
@@ -254,7 +254,7 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     notices = Notices()
     running = Background(guarded_plan(trained, spec, notifier=notices), continued=("trial-5",))
     wait_until((trained / "from-8").exists)
-    guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
+    guarded = GuardedStudy("e", parse_tracking_uri("sqlite:///mlflow.db"), spec)
     wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
     if by == "hook":
         wait_until(lambda: (trained / "from-8").read_text() == "doomed")
@@ -270,7 +270,7 @@ def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
 
 
 def test_only_a_stopped_trial_can_be_continued(project):
-    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    ledger = Ledger(parse_tracking_uri("sqlite:///mlflow.db"), "e", SPEC)
     with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; it stopped no trial of this study"):
         ledger.continue_trial("3")
     run_id = claim(ledger, jobs(SPEC)[2])
@@ -285,13 +285,13 @@ def test_only_a_stopped_trial_can_be_continued(project):
 def test_a_training_that_has_made_its_last_step_is_not_stopped(database, evaluations, stop):
     """Steps may be counted from 0, as our hook does: the last one is then the length minus 1."""
     log_study(database, running=(3.0,) * evaluations)
-    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    (verdict,) = GuardedStudy("e", parse_tracking_uri(database)).read().running
     assert (verdict.state, verdict.stop) == ("doomed", stop)
 
 
 def test_the_first_trials_are_judged_before_one_of_them_has_ended(database):
     run_id = log_study(database, running=(math.nan, math.nan), whole=0)
-    reading = GuardedStudy("e", locate(database)).read()
+    reading = GuardedStudy("e", parse_tracking_uri(database)).read()
     assert [(v.run_id, v.state, v.stop) for v in reading.running] == [(run_id, "not_finite", True)]
     assert reading.error is None
 
@@ -299,13 +299,13 @@ def test_the_first_trials_are_judged_before_one_of_them_has_ended(database):
 @pytest.mark.parametrize("clock_s", [-86400.0, 86400.0])
 def test_clocks_that_differ_change_no_verdict(database, clock_s):
     run_id = log_study(database, clock_s=clock_s)
-    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    (verdict,) = GuardedStudy("e", parse_tracking_uri(database)).read().running
     assert (verdict.run_id, verdict.state, verdict.stop, verdict.length) == (run_id, "doomed", True, EVALUATIONS)
 
 
 def test_evaluations_out_of_order_stop_nothing(database):
     log_study(database, backwards=True)
-    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    (verdict,) = GuardedStudy("e", parse_tracking_uri(database)).read().running
     assert (verdict.state, verdict.stop) == ("unknown", False)
     assert "out of order" in verdict.message
 
@@ -313,7 +313,7 @@ def test_evaluations_out_of_order_stop_nothing(database):
 def test_the_guard_ends_with_its_launcher(database):
     """A launcher that is killed closes the pipe; close() ends the process as well."""
     log_study(database)
-    guard = StudyGuard(GuardedStudy("e", locate(database), interval_s=0.1))
+    guard = StudyGuard(GuardedStudy("e", parse_tracking_uri(database), interval_s=0.1))
     readings = []
     wait_until(lambda: readings.append(guard.latest()) or readings[-1])
     assert [v.state for v in readings[-1].running] == ["doomed"]
@@ -328,7 +328,7 @@ def test_the_guard_ends_with_its_launcher(database):
 
 
 def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
-    guarded = GuardedStudy("e", replace(locate(database), uri="http://user:s3cret@127.0.0.1:9"))
+    guarded = GuardedStudy("e", replace(parse_tracking_uri(database), uri="http://user:s3cret@127.0.0.1:9"))
     assert "s3cret" not in guarded.to_json()
     guard = StudyGuard(guarded)
     guard.latest()

@@ -17,7 +17,7 @@ from advisor.execution.job_env import (
 )
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
-from advisor.tracking.stores.location import Location, absolute_uri, locate
+from advisor.tracking.stores.location import Location, absolute_uri, parse_tracking_uri
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_an_existing_folder_is_closed_to_others(tmp_path):
 
 
 def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(project):
-    assert absolute_uri(locate("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
+    assert (
+        absolute_uri(parse_tracking_uri("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
+    )
     elsewhere = Location("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in job_environment(LAUNCHED, jobs(LAUNCHED)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
     assert "s3cret" not in elsewhere.display

@@ -5,11 +5,11 @@ from advisor.history.answer import (
     cost_in_words,
     excess_in_words,
     limit_in_words,
-    percent,
-    quoted,
+    percent_text,
+    quote_name,
     runs_in_words,
 )
-from advisor.history.fairness import Excess, Limit
+from advisor.history.fairness import BudgetExcess, Limit
 
 
 def test_runs_name_their_seeds_and_cost():
@@ -21,10 +21,10 @@ def test_runs_name_their_seeds_and_cost():
 
 
 def test_names_with_spaces_are_quoted_and_short():
-    assert quoted("wide") == "wide"
-    assert quoted("do this\x1b now") == '"do this\ufffd now"'
-    assert len(quoted("word " * 100)) <= 42
-    assert quoted('a" and "b') == "\"a' and 'b\""
+    assert quote_name("wide") == "wide"
+    assert quote_name("do this\x1b now") == '"do this\ufffd now"'
+    assert len(quote_name("word " * 100)) <= 42
+    assert quote_name('a" and "b') == "\"a' and 'b\""
 
 
 def test_limits_excesses_and_probabilities():
@@ -32,5 +32,5 @@ def test_limits_excesses_and_probabilities():
         limit_in_words(Limit(metric="memory", at_most=2.0, value=3.0)) == "the limit on memory: at most 2, and it is 3"
     )
     assert "was not logged" in limit_in_words(Limit(metric="memory", at_least=2.0))
-    assert excess_in_words(Excess(kind="steps", candidate=800, incumbent=400)) == "800 steps against 400"
-    assert [percent(p) for p in (0, 0.5, 1)] == ["0.1 %", "50 %", "99.9 %"]
+    assert excess_in_words(BudgetExcess(kind="steps", candidate=800, incumbent=400)) == "800 steps against 400"
+    assert [percent_text(p) for p in (0, 0.5, 1)] == ["0.1 %", "50 %", "99.9 %"]

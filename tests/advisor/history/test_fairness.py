@@ -3,13 +3,13 @@
 import pytest
 from gate_studies import loop
 
-from advisor.history.fairness import Limit, amount, excesses, limit_of
+from advisor.history.fairness import Limit, budget_excesses, median_budget, parse_limit
 from advisor.model.errors import AdvisorError
 
 
 def kinds(candidate, incumbent, *others):
     study = loop(("new", 0.9, {"params": {"lr": 0.2}, **candidate}), ("old", 1.0, incumbent), *others)
-    return [e.kind for e in excesses(study, study.trials[:1], study.trials[1:2])]
+    return [e.kind for e in budget_excesses(study, study.trials[:1], study.trials[1:2])]
 
 
 def test_equal_budgets_are_fair():
@@ -42,17 +42,17 @@ def test_times_that_follow_the_steps_are_not_fixed():
 
 def test_runs_that_were_copied_have_no_time():
     study = loop(("old", 1.0, {"seconds": 0.01}))
-    assert amount(study, study.trials, "seconds") != amount(study, study.trials, "seconds")
-    assert amount(study, study.trials, "steps") == 400
+    assert median_budget(study, study.trials, "seconds") != median_budget(study, study.trials, "seconds")
+    assert median_budget(study, study.trials, "steps") == 400
 
 
 def test_a_limit_takes_the_last_values():
     study = loop(("a", 1.0, {"metrics": {"memory": 10}}), ("b", 1.0, {"metrics": {"memory": 14}}), ("c", 1.0, {}))
-    limit = limit_of(study, study.trials[:2], "memory=13", at_most=True)
+    limit = parse_limit(study, study.trials[:2], "memory=13", at_most=True)
     assert (limit.value, limit.met) == (12, True)
-    assert not limit_of(study, study.trials[:2], "memory=13", at_most=False).met
-    assert not limit_of(study, study.trials[2:], "memory=13", at_most=True).met
+    assert not parse_limit(study, study.trials[:2], "memory=13", at_most=False).met
+    assert not parse_limit(study, study.trials[2:], "memory=13", at_most=True).met
     assert not Limit(metric="m", at_most=1.0, value=None).met
     for text in ("memory", "memory=much", "=3", "memory=inf", "memory=nan"):
         with pytest.raises(AdvisorError, match="--at-most takes METRIC=VALUE"):
-            limit_of(study, study.trials, text, at_most=True)
+            parse_limit(study, study.trials, text, at_most=True)

@@ -7,7 +7,7 @@ import pytest
 from gate_studies import loop, repeated
 
 from advisor.history.case import Question
-from advisor.history.gate import ERROR, ask, record_of
+from advisor.history.gate import ERROR, answer_for_study, record_of
 from advisor.history.proposals import tag_value
 from advisor.model.errors import AdvisorError
 
@@ -16,7 +16,7 @@ BASE = repeated("base", [1.00, 1.01, 0.99, 1.005, 0.995])
 
 def gate(*runs, direction="minimize", **question):
     candidate = question.pop("candidate", runs[-1][0])
-    return ask(loop(*runs, direction=direction), Question(candidate, **question), "loop")
+    return answer_for_study(loop(*runs, direction=direction), Question(candidate, **question), "loop")
 
 
 def wide(*values, **facts):

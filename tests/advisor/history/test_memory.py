@@ -5,7 +5,7 @@ import math
 import pytest
 from gate_studies import loop, repeated
 
-from advisor.history.memory import remember
+from advisor.history.memory import find_nearby_settings
 from advisor.history.proposals import Record, tag_value
 from advisor.model.errors import AdvisorError
 
@@ -25,7 +25,7 @@ STUDY = loop(
 
 
 def test_a_setting_that_no_run_had_is_compared_by_its_values():
-    memory = remember(STUDY, "lr=0.22", "loop")
+    memory = find_nearby_settings(STUDY, "lr=0.22", "loop")
     assert memory.near == {"lr": 0.22}
     assert [t.name for t in memory.tried] == ["near", "crash", "base", "far"]
     assert [t.outcome for t in memory.tried] == ["discarded", "failed", "not judged", "kept"]
@@ -35,7 +35,7 @@ def test_a_setting_that_no_run_had_is_compared_by_its_values():
 
 
 def test_a_setting_that_was_tried_is_named():
-    memory = remember(STUDY, "near", "loop", limit=2)
+    memory = find_nearby_settings(STUDY, "near", "loop", limit=2)
     assert len(memory.tried) == 2
     assert memory.tried[0].distance == 0
     assert memory.action.startswith("This setting was tried: near, 1 run, 1.2")
@@ -43,12 +43,12 @@ def test_a_setting_that_was_tried_is_named():
 
 def test_a_new_setting_without_failures_nearby():
     study = loop(*repeated("base", [1.0, 1.02]), ("a", 1.1, {"params": {"lr": 0.2}}))
-    assert remember(study, "lr=0.15", "loop").action.startswith("This setting is new.")
+    assert find_nearby_settings(study, "lr=0.15", "loop").action.startswith("This setting is new.")
 
 
 def test_truth_values_are_equal_in_any_case():
     study = loop(("a", 1.0, {"params": {"flag": "False"}}), ("b", 0.9, {"params": {"flag": "True"}}))
-    memory = remember(study, "flag=false", "loop")
+    memory = find_nearby_settings(study, "flag=false", "loop")
     assert [(t.name, t.distance) for t in memory.tried] == [("a", 0), ("b", 1)]
     assert memory.action.startswith("This setting was tried: a")
 
@@ -56,7 +56,7 @@ def test_truth_values_are_equal_in_any_case():
 def test_if_only_the_code_changes_the_latest_settings_follow_the_named_one():
     change = {"advisor.change": "wider layers"}
     study = loop(*(("run-" + c, 1.0, {"tags": {"mlflow.source.git.commit": c * 40, **change}}) for c in "abc"))
-    memory = remember(study, "bbbbbbb", "loop")
+    memory = find_nearby_settings(study, "bbbbbbb", "loop")
     assert [(t.name, t.distance) for t in memory.tried] == [("run-b", 0), ("run-c", 1), ("run-a", 1)]
     assert memory.action.startswith("This setting was tried: run-b")
     assert memory.tried[0].change == "wider layers"
@@ -65,4 +65,4 @@ def test_if_only_the_code_changes_the_latest_settings_follow_the_named_one():
 def test_names_that_nobody_logged_are_refused():
     for part in ("nothing", "size=3"):
         with pytest.raises(AdvisorError):
-            remember(STUDY, part, "loop")
+            find_nearby_settings(STUDY, part, "loop")

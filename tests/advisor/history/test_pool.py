@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from history_studies import round_of
 
-from advisor.history.pool import numbers, pool
+from advisor.history.pool import add_earlier_trials, round_numbers
 from advisor.model.spec import Parameter
 
 FIRST = (1e-4, 1e-3, 4e-3, 9e-3)
@@ -24,7 +24,7 @@ def second(**spec):
 
 def test_earlier_trials_that_lie_in_the_space_count_as_data():
     own, earlier = second(), first()
-    found = pool(own, [earlier])
+    found = add_earlier_trials(own, [earlier])
     assert [t.name for t in found.study.trials] == [
         "trial-2 (round 1)",
         "trial-3 (round 1)",
@@ -45,7 +45,7 @@ def test_earlier_trials_that_lie_in_the_space_count_as_data():
 
 def test_trials_that_failed_count_too():
     earlier = round_of((4e-3, 5e-2), (0.3, np.nan), high=0.1, study="first")
-    assert pool(second(), [earlier]).counted == (2,)
+    assert add_earlier_trials(second(), [earlier]).counted == (2,)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_trials_that_failed_count_too():
     ],
 )
 def test_trials_of_another_training_do_not_count_for_a_stated_reason(before, after, why):
-    found = pool(second(**after), [first(**before)])
+    found = add_earlier_trials(second(**after), [first(**before)])
     assert found.counted == (0,)
     assert why in found.notes[0]
     assert len(found.study.trials) == 3
@@ -76,21 +76,24 @@ def test_a_batch_size_that_is_searched_need_not_be_the_same():
         return replace(study, trials=trials, spec=study.spec.model_copy(update={"parameters": parameters}))
 
     own, earlier = second(tags={"batch_size": "32"}), first(tags={"batch_size": "64"})
-    assert pool(own, [earlier]).counted == (0,)
-    assert pool(searched(own), [searched(earlier)]).counted == (2,)
+    assert add_earlier_trials(own, [earlier]).counted == (0,)
+    assert add_earlier_trials(searched(own), [searched(earlier)]).counted == (2,)
 
 
 def test_nothing_counts_if_the_schedule_or_the_objective_changed():
-    assert "4 used another learning-rate schedule" in pool(second(schedule={"kind": "cosine"}), [first()]).notes[0]
+    assert (
+        "4 used another learning-rate schedule"
+        in add_earlier_trials(second(schedule={"kind": "cosine"}), [first()]).notes[0]
+    )
     other = first(direction="maximize")
-    assert "4 were judged by another objective" in pool(second(), [other]).notes[0]
+    assert "4 were judged by another objective" in add_earlier_trials(second(), [other]).notes[0]
 
 
 def test_a_trial_without_a_searched_hyperparameter_does_not_count():
     own = second()
     wider = {**own.spec.parameters, "dropout": Parameter(type="float", low=0.0, high=0.5)}
     own = replace(own, spec=own.spec.model_copy(update={"parameters": wider}))
-    assert "had no dropout" in pool(own, [first()]).notes[0]
+    assert "had no dropout" in add_earlier_trials(own, [first()]).notes[0]
 
 
 def test_a_fixed_value_must_be_the_same():
@@ -99,18 +102,18 @@ def test_a_fixed_value_must_be_the_same():
         trials = tuple(replace(t, params={**t.params, "width": value}) for t in study.trials)
         return replace(study, trials=trials, spec=study.spec.model_copy(update={"parameters": parameters}))
 
-    assert pool(fixed(second(), 64), [fixed(first(), 64)]).counted == (2,)
-    assert pool(fixed(second(), 64), [fixed(first(), 128)]).counted == (0,)
+    assert add_earlier_trials(fixed(second(), 64), [fixed(first(), 64)]).counted == (2,)
+    assert add_earlier_trials(fixed(second(), 64), [fixed(first(), 128)]).counted == (0,)
 
 
 def test_without_earlier_rounds_the_study_is_unchanged():
     own = second()
-    assert pool(own, []).study is own
+    assert add_earlier_trials(own, []).study is own
 
 
 def test_rounds_have_the_numbers_of_their_files_if_these_ascend():
-    assert numbers([first(), second(round=3)]) == [1, 3]
-    assert numbers([first(), second(round=1)]) == [1, 2]
+    assert round_numbers([first(), second(round=3)]) == [1, 3]
+    assert round_numbers([first(), second(round=1)]) == [1, 2]
 
 
 def test_earlier_rounds_do_not_change_how_the_sampler_is_recognised():
@@ -124,6 +127,6 @@ def test_earlier_rounds_do_not_change_how_the_sampler_is_recognised():
     before = [float(r) for r in np.geomspace(3.1e-3, 9e-3, 16)]
     earlier = round_of(before, [0.5 + 0.01 * i for i in range(16)], study="first")
     earlier = replace(earlier, trials=tuple(replace(t, started=-1.0 - t.index) for t in earlier.trials))
-    pooled = pool(own, [earlier]).study
+    pooled = add_earlier_trials(own, [earlier]).study
     assert sum(t.round == 1 for t in pooled.trials) == 16
-    assert sampler.learned(pooled) == sampler.learned(own) is False
+    assert sampler.used_earlier_results(pooled) == sampler.used_earlier_results(own) is False

@@ -8,12 +8,12 @@ from gate_studies import loop, repeated
 
 from advisor.history.proposals import (
     Record,
-    choose,
     default_incumbent,
-    key_with,
+    find_setting,
+    loop_positions,
     noise_floor,
-    numbers,
     proposals,
+    setting_key_with_tags,
     tag_value,
 )
 from advisor.model.errors import AdvisorError
@@ -22,7 +22,7 @@ BASE = repeated("base", [1.0, 1.02, 0.98])
 
 
 def of(*runs, tags=()):
-    return proposals(loop(*runs), key_with(tags))
+    return proposals(loop(*runs), setting_key_with_tags(tags))
 
 
 def trial(name, value, lr, **facts):
@@ -33,9 +33,9 @@ def test_settings_stand_in_the_order_of_their_first_run():
     every = of(*BASE, trial("a", 0.9, 0.2), trial("b", 0.8, 0.3), ("a2", 0.91, {"seed": 1, "params": {"lr": 0.2}}))
     assert [p.name.split()[0] for p in every] == ["base", "a", "b"]
     assert [len(p.costs) for p in every] == [3, 2, 1]
-    assert numbers(every, every[0]) == (1, 1)
-    assert numbers(every, every[1]) == (2, 2)
-    assert numbers(every, every[2]) == (3, 3)  # it would be the third one to be repeated
+    assert loop_positions(every, every[0]) == (1, 1)
+    assert loop_positions(every, every[1]) == (2, 2)
+    assert loop_positions(every, every[2]) == (3, 3)  # it would be the third one to be repeated
 
 
 def test_a_repeat_with_the_same_seed_adds_nothing():
@@ -96,6 +96,6 @@ def test_a_malformed_record_counts_as_none():
 
 def test_several_settings_are_represented_by_the_best_repeated_one():
     study = loop(*BASE, trial("a", 0.9, 0.2), ("c", 0.97, {"seed": 0, "params": {"lr": 0.4}}))
-    every = proposals(study, key_with())
-    assert choose(every, study.trials) is every[0]
-    assert choose(every, study.trials[3:]) is every[1]
+    every = proposals(study, setting_key_with_tags())
+    assert find_setting(every, study.trials) is every[0]
+    assert find_setting(every, study.trials[3:]) is every[1]

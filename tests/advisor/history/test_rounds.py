@@ -6,7 +6,7 @@ from history_studies import round_of
 
 from advisor.engine.registry import load_rules
 from advisor.history.model import Outcome, hit_rates
-from advisor.history.pool import pool
+from advisor.history.pool import add_earlier_trials
 from advisor.history.rounds import history
 from advisor.model.prediction import BestReaches, Prediction
 
@@ -46,7 +46,7 @@ def test_what_changed_and_why():
 
 def test_counted_trials_are_listed_by_round():
     first, second = lineage(0.3, 0.2)
-    found = history([first, second], [], pooled=pool(second, [first]))
+    found = history([first, second], [], pooled=add_earlier_trials(second, [first]))
     assert [r.counted for r in found.rounds] == [4, 0]
     assert found.counted == 4
 

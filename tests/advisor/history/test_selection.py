@@ -3,7 +3,7 @@
 import pytest
 from gate_studies import loop
 
-from advisor.history.selection import filters, find_trials
+from advisor.history.selection import find_trials, parse_filters
 from advisor.model.errors import AdvisorError
 
 STUDY = loop(
@@ -42,5 +42,5 @@ def test_what_is_not_there_is_said_in_one_line(part):
 
 
 def test_filters():
-    assert filters("a=1,b=x=y") == {"a": "1", "b": "x=y"}
-    assert filters("a=1,b") == filters("") == {}
+    assert parse_filters("a=1,b=x=y") == {"a": "1", "b": "x=y"}
+    assert parse_filters("a=1,b") == parse_filters("") == {}

@@ -26,20 +26,20 @@ def test_no_batch_sizes(name: str) -> None:
 )
 def test_regularisers(name: str) -> None:
     assert parameter_kinds.is_regulariser(name)
-    assert not parameter_kinds.is_of_optimizer(name)
+    assert not parameter_kinds.belongs_to_optimizer(name)
 
 
 @pytest.mark.parametrize(
     "name", ["lr", "learning_rate_init", "beta1", "momentum", "warmup_steps", "grad_clip", "lr_decay"]
 )
 def test_of_the_optimizer(name: str) -> None:
-    assert parameter_kinds.is_of_optimizer(name)
+    assert parameter_kinds.belongs_to_optimizer(name)
     assert not parameter_kinds.is_regulariser(name)
 
 
 @pytest.mark.parametrize("name", ["depth", "n_units_1", "activation", "width", "regression", "drop_last"])
 def test_of_the_model(name: str) -> None:
-    assert not parameter_kinds.is_of_optimizer(name)
+    assert not parameter_kinds.belongs_to_optimizer(name)
     assert not parameter_kinds.is_regulariser(name)
 
 

@@ -9,7 +9,7 @@ from advisor.model.prediction import (
     Prediction,
     Settled,
     ShareOfTrials,
-    significant,
+    round_significant,
 )
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.spec_yaml import dump, loads
@@ -37,7 +37,7 @@ def test_a_prediction_that_nobody_can_judge_is_refused_with_its_line() -> None:
 
 @pytest.mark.parametrize(("value", "said"), [(0.123456, 0.1235), (123456.0, 123500.0), (0.0, 0.0), (-3e-9, -3e-9)])
 def test_numbers_are_no_surer_than_they_can_be(value: float, said: float) -> None:
-    assert significant(value) == said
+    assert round_significant(value) == said
 
 
 def test_a_study_file_says_each_prediction_in_words() -> None:

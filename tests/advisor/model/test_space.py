@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, outwards, range_scale, rounded
+from advisor.model.space import (
+    Domain,
+    counts_training,
+    hard_limits,
+    is_learning_rate,
+    range_scale,
+    round_outwards,
+    round_significant,
+)
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -34,7 +42,7 @@ def test_a_reverse_log_scale_is_logarithmic_in_what_is_left_to_one():
     ("value", "shown"), [(0.99954321, 0.999543), (0.9473, 0.947), (1234.5, 1230.0), (1 - 1e-9, 1 - 1e-9)]
 )
 def test_what_is_just_below_one_is_not_rounded_to_it(value, shown):
-    assert rounded(value) == shown
+    assert round_significant(value) == shown
 
 
 def test_choices_have_positions_in_their_order():
@@ -131,9 +139,9 @@ def test_lengths_of_training_and_learning_rates_are_known_by_name(recognises, na
 
 def test_ends_are_rounded_away_from_the_range_by_at_most_one_percent():
     low = {1.2345e-5: 1.23e-5, 0.0050123: 0.005, 0.123: 0.123, -1.2345: -1.24, 0.99912345: 0.99912, 0.0: 0.0}
-    assert {v: outwards(v, "low") for v in low} == low
+    assert {v: round_outwards(v, "low") for v in low} == low
     high = {1.2345e-5: 1.24e-5, 98765.0: 99000.0, -1.2345: -1.23, 0.99912345: 0.99913}
-    assert {v: outwards(v, "high") for v in high} == high
+    assert {v: round_outwards(v, "high") for v in high} == high
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,10 @@ def test_limits_stay_and_words_are_kept() -> None:
 
 def test_the_throughput_of_trials_that_wait_for_data_decides_nothing() -> None:
     made = study([32, 64, 128, 32, 64, 128], best=0, speed=lambda size: 100.0 * size)
-    assert throughput.recommended(made, "batch_size") == 128
+    assert throughput.recommended_batch_size(made, "batch_size") == 128
     step = np.full((6, 100), 0.02)
     metrics = {"train/step_time_s": step, "train/data_wait_s": 0.9 * step}
     params = [dict(t.params) for t in made.trials]
     curves = {"val/loss": [[2.0, 1.0]] * 6, "train/examples_per_s": [[3200.0] * 30] * 6, **metrics}
     waits = make_study(params, curves, every=1)
-    assert throughput.recommended(waits, "batch_size") is None
+    assert throughput.recommended_batch_size(waits, "batch_size") is None

@@ -11,7 +11,7 @@ from advisor.model.change import SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Parameter, Sampler
 from advisor.model.study import Study
-from advisor.model.words import trimmed
+from advisor.model.words import plain_number
 from advisor.planning import plan
 from advisor.planning.base import base
 from advisor.planning.designs.per_optimizer import divide_by_optimizer
@@ -97,7 +97,7 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_a_finding_cut() -> None:
     assert 1e-4 < lr.low < 7e-4
     assert lr.high is not None
     assert 1e-3 < lr.high <= 0.03
-    assert spec.goal == f"Narrow lr: {trimmed(lr.low)} to {trimmed(lr.high)}"
+    assert spec.goal == f"Narrow lr: {plain_number(lr.low)} to {plain_number(lr.high)}"
 
 
 def test_the_trials_may_cut_both_ends_of_a_range_that_was_inferred() -> None:

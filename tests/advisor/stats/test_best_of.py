@@ -15,12 +15,12 @@ def test_the_chance_of_better_counts_all_draws(n: int) -> None:
     costs = np.array([3.0, 1.0, np.nan, 2.0, 5.0, 4.0])
     draws = list(combinations(costs, min(n, 6)))
     share = np.mean([any(c < 2.5 for c in draw) for draw in draws])
-    assert best_of.chance_of_better(costs, n, 2.5) == pytest.approx(share)
+    assert best_of.chance_of_better_trial(costs, n, 2.5) == pytest.approx(share)
 
 
 def test_nothing_drawn_or_nothing_better_is_no_chance() -> None:
-    assert best_of.chance_of_better(np.arange(5.0), 0, 9.0) == 0
-    assert best_of.chance_of_better(np.arange(5.0), 3, 0.0) == 0
+    assert best_of.chance_of_better_trial(np.arange(5.0), 0, 9.0) == 0
+    assert best_of.chance_of_better_trial(np.arange(5.0), 3, 0.0) == 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6])
@@ -32,7 +32,7 @@ def test_the_expected_best_counts_all_draws(n: int) -> None:
 
 def test_halving_loses_what_the_best_of_halves_is_behind() -> None:
     costs = np.random.default_rng(0).random(10)
-    halves = best_of.halving(costs)
+    halves = best_of.loss_of_halving(costs)
     assert halves.loss == pytest.approx(best_of.expected_best(costs, 5) - costs.min())
     low, high = halves.interval(0.9)
     assert low < halves.loss < high
@@ -43,14 +43,14 @@ def test_halving_loses_what_the_best_of_halves_is_behind() -> None:
 def test_halving_says_how_well_it_knows() -> None:
     rng = np.random.default_rng(0)
     for shape in (1.0, 0.4):
-        many = [best_of.halving(rng.random(12) ** shape) for _ in range(400)]
+        many = [best_of.loss_of_halving(rng.random(12) ** shape) for _ in range(400)]
         mean = float(np.mean([h.loss for h in many]))
         assert np.mean([h.chance_above(mean) > 0.9 for h in many]) < 0.15
 
 
 @pytest.mark.parametrize("costs", [[1.0, 1.0, 1.0, 1.0], [0.0, 1e300, -1e300, 5.0, np.nan], [0.0, 0.0, 1.0, 2.0]])
 def test_halving_of_odd_costs(costs: list[float]) -> None:
-    halves = best_of.halving(np.array(costs))
+    halves = best_of.loss_of_halving(np.array(costs))
     assert np.isfinite(halves.loss)
     assert 0 <= halves.chance_above(1e-3) <= 1
 

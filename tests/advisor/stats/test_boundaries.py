@@ -10,7 +10,7 @@ from advisor.stats import boundaries
 
 def test_five_points_in_order_have_the_exact_p_value() -> None:
     order = np.arange(5.0)
-    p = boundaries.crowding(order[:, None] / 4, boundaries.scores(-order))
+    p = boundaries.p_of_crowding(order[:, None] / 4, boundaries.rank_scores(-order))
     assert p[0, 1] == pytest.approx(2 / 120)  # this order and its mirror image, of 5! = 120
     assert p[0, 0] == 1
 
@@ -18,21 +18,21 @@ def test_five_points_in_order_have_the_exact_p_value() -> None:
 def test_crowding_asks_where_trials_were_sampled() -> None:
     rng = np.random.default_rng(3)
     crowded = rng.beta(8, 1, 40)[:, None]  # nearly all trials lie near the high end, good ones and bad ones
-    assert boundaries.crowding(crowded, boundaries.scores(rng.standard_normal(40))).min() > 0.05
+    assert boundaries.p_of_crowding(crowded, boundaries.rank_scores(rng.standard_normal(40))).min() > 0.05
 
 
 def test_no_variation_is_no_crowding() -> None:
-    assert (boundaries.crowding(np.full((6, 2), 0.5), np.arange(6.0)) == 1).all()
-    assert (boundaries.crowding(np.arange(6.0)[:, None], np.zeros(6)) == 1).all()
-    assert (boundaries.crowding(np.full((6, 1), np.nan), np.arange(6.0)) == 1).all()
+    assert (boundaries.p_of_crowding(np.full((6, 2), 0.5), np.arange(6.0)) == 1).all()
+    assert (boundaries.p_of_crowding(np.arange(6.0)[:, None], np.zeros(6)) == 1).all()
+    assert (boundaries.p_of_crowding(np.full((6, 1), np.nan), np.arange(6.0)) == 1).all()
 
 
 @pytest.mark.parametrize(("best", "low", "high"), [(-0.2, 0.9, 0), (0.5, 0, 0), (1.2, 0, 0.9)])
 def test_response_finds_the_end_or_the_interior(best: float, low: float, high: float) -> None:
     rng = np.random.default_rng(0)
     u, other = rng.random(40), rng.random(40)
-    values = boundaries.scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
-    response = boundaries.responses([u, other], [], values, 0.1)[0]
+    values = boundaries.rank_scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
+    response = boundaries.fit_responses([u, other], [], values, 0.1)[0]
     assert (response.low >= low, response.high >= high) == (True, True)
     assert response.low <= 0.05 or low
     assert response.high <= 0.05 or high
@@ -43,13 +43,13 @@ def test_an_optimum_inside_the_only_range_is_visible() -> None:
     u = np.linspace(0, 1, 16)
     noise = 0.01 * rng.standard_normal(16)
     inside, beyond = (u - 0.8) ** 2 + noise, (u - 1.2) ** 2 + noise
-    assert boundaries.turns_inside(u, inside, "high")
-    assert boundaries.turns_inside(1 - u, inside, "low")
-    assert not boundaries.turns_inside(u, beyond, "high")
+    assert boundaries.response_turns_inside(u, inside, "high")
+    assert boundaries.response_turns_inside(1 - u, inside, "low")
+    assert not boundaries.response_turns_inside(u, beyond, "high")
     cliff = np.where(u == 1, 1.0, -u) + noise
-    assert boundaries.turns_inside(u, cliff, "high")
-    assert boundaries.worse_outermost(u, cliff, "high")
-    assert not boundaries.worse_outermost(u, -u, "high")
+    assert boundaries.response_turns_inside(u, cliff, "high")
+    assert boundaries.outermost_is_worse(u, cliff, "high")
+    assert not boundaries.outermost_is_worse(u, -u, "high")
 
 
 def test_a_turn_before_a_position_is_rejected_only_if_results_improve_up_to_it() -> None:
@@ -65,4 +65,4 @@ def test_a_turn_before_a_position_is_rejected_only_if_results_improve_up_to_it()
 def test_a_best_outermost_point_is_no_visible_turn() -> None:
     u = np.linspace(0, 1, 12)
     flattening = np.exp(-6 * u) - 0.05 * u
-    assert not boundaries.turns_inside(u, flattening, "high")
+    assert not boundaries.response_turns_inside(u, flattening, "high")

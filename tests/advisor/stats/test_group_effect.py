@@ -51,7 +51,7 @@ def test_a_group_with_an_own_hyperparameter_and_no_hyperparameter_at_all() -> No
 def test_the_best_value_is_sought_where_coordinates_come_from_different_settings() -> None:
     x = np.linspace(0, 1, 8)  # on one line, with the best value beside it
     groups, blocks = np.arange(8) % 2, [x[:, None], 1 - x[:, None]]
-    places = group_effect._places(blocks, groups, np.abs(x - 0.5))
+    places = group_effect._candidate_places(blocks, groups, np.abs(x - 0.5))
     assert places.sum(1).min() < 0.7
     assert (places.min(), places.max()) == (0, 1)
 
@@ -82,8 +82,8 @@ def test_equal_groups_rarely_differ(count: int, optima: tuple[float, ...]) -> No
 def test_more_trials_gain_where_the_optimum_lies_between_the_known_settings() -> None:
     at = np.array([(x, y) for x in np.linspace(0, 1, 4) for y in np.linspace(0, 1, 4)])
     columns = [at[:, 0], at[:, 1]]
-    between = group_effect.draw_more(columns, [], ((at - 0.5) ** 2).sum(axis=1), 100)
-    known = group_effect.draw_more(columns, [], ((at - 1 / 3) ** 2).sum(axis=1), 100)
+    between = group_effect.draw_further_results(columns, [], ((at - 0.5) ** 2).sum(axis=1), 100)
+    known = group_effect.draw_further_results(columns, [], ((at - 1 / 3) ** 2).sum(axis=1), 100)
     assert between.gains.mean() == pytest.approx(2 * (1 / 6) ** 2, rel=0.4)
     assert known.gains.mean() < 0.01
     assert np.median(between.noise) < 0.01
@@ -95,7 +95,7 @@ def test_the_gain_of_more_trials_with_choices_missing_values_and_failures() -> N
     x, kind = rng.random(12), rng.integers(2, size=12).astype(float)
     own = np.where(kind == 1, rng.random(12), np.nan)
     costs = np.where(x > 0.8, np.nan, (x - 0.5) ** 2 + 0.1 * kind)
-    more = group_effect.draw_more([x, own], [kind], costs, 1000)
+    more = group_effect.draw_further_results([x, own], [kind], costs, 1000)
     assert more.gains.shape == more.noise.shape == more.best.shape
     assert np.isfinite(more.gains).all()
     assert more.gains.min() >= 0

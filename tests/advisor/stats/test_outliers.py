@@ -9,15 +9,15 @@ from advisor.stats import outliers
 
 
 def test_share_of_failures_has_a_probability() -> None:
-    assert outliers.chance_of_share(1, 1, 0.1) > 0.9
-    assert outliers.chance_of_share(0, 20, 0.1) < 0.1
-    assert outliers.chance_of_share(5, 20, 0.1) > outliers.chance_of_share(3, 20, 0.1)
+    assert outliers.chance_of_failed_share(1, 1, 0.1) > 0.9
+    assert outliers.chance_of_failed_share(0, 20, 0.1) < 0.1
+    assert outliers.chance_of_failed_share(5, 20, 0.1) > outliers.chance_of_failed_share(3, 20, 0.1)
 
 
 def test_separation_has_the_exact_p_value() -> None:
     u = np.linspace(0, 1, 8)[:, None]
     failed = np.arange(8) >= 6
-    (region,) = outliers.regions(u, failed, purity=0.8, sides=(("high",),))
+    (region,) = outliers.find_failure_regions(u, failed, purity=0.8, sides=(("high",),))
     assert (region.side, region.failed, region.total) == ("high", 2, 2)
     assert region.edge == pytest.approx(6 / 7)
     assert region.inside == pytest.approx(5 / 7)
@@ -28,13 +28,13 @@ def test_the_best_trial_must_be_near() -> None:
     u = np.linspace(0, 1, 12)[:, None]
     failed = np.arange(12) >= 9
     near = np.array([[0.2, 0.3]])
-    assert outliers.regions(u, failed, purity=0.8, best=8, near=near)[0].p < 0.05
-    assert outliers.regions(u, failed, purity=0.8, best=2, near=near) == []
+    assert outliers.find_failure_regions(u, failed, purity=0.8, best=8, near=near)[0].p < 0.05
+    assert outliers.find_failure_regions(u, failed, purity=0.8, best=2, near=near) == []
 
 
 def test_one_failure_in_five_next_to_the_best_is_one_in_twenty() -> None:
     u = np.arange(5.0)[:, None]
-    (region,) = outliers.regions(
+    (region,) = outliers.find_failure_regions(
         u, np.arange(5) == 4, purity=0.8, best=3, near=np.array([[0.6, 1.0]]), sides=(("high",),)
     )
     assert region.p == pytest.approx(1 / 20)
@@ -43,13 +43,13 @@ def test_one_failure_in_five_next_to_the_best_is_one_in_twenty() -> None:
 def test_equal_values_are_never_parted() -> None:
     u = np.array([0.0, 0, 1, 1, 2, 2])[:, None]
     failed = np.array([False, False, False, True, True, True])
-    high = [r for r in outliers.regions(u, failed) if r.side == "high"]
+    high = [r for r in outliers.find_failure_regions(u, failed) if r.side == "high"]
     assert high[0].edge in (1, 2)
     assert high[0].total in (2, 4)
 
 
 def test_nothing_to_place() -> None:
     u = np.arange(4.0)[:, None]
-    assert outliers.regions(u, np.zeros(4, dtype=np.bool_)) == []
-    assert outliers.regions(u, np.ones(4, dtype=np.bool_)) == []
-    assert outliers.regions(np.full((4, 1), np.nan), np.arange(4) > 1) == []
+    assert outliers.find_failure_regions(u, np.zeros(4, dtype=np.bool_)) == []
+    assert outliers.find_failure_regions(u, np.ones(4, dtype=np.bool_)) == []
+    assert outliers.find_failure_regions(np.full((4, 1), np.nan), np.arange(4) > 1) == []

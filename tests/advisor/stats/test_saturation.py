@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from advisor.stats.saturation import Mean, difference, growth, pooled, series_mean
+from advisor.stats.saturation import Mean, difference, growth, pooled_mean, series_mean
 
 RNG = np.random.default_rng(0)
 
@@ -53,8 +53,8 @@ def test_one_value_each_leaves_everything_open():
 
 def test_runs_that_differ_say_more_than_the_noise_within():
     within = [Mean(0.0, 0.001, 9), Mean(1.0, 0.001, 9), Mean(2.0, 0.001, 9)]
-    assert pooled(within).error == pytest.approx(1 / math.sqrt(3))
-    assert pooled([Mean(1.0, 0.5, 9), Mean(1.0, 0.5, 9)]).error == pytest.approx(0.5 / math.sqrt(2))
+    assert pooled_mean(within).error == pytest.approx(1 / math.sqrt(3))
+    assert pooled_mean([Mean(1.0, 0.5, 9), Mean(1.0, 0.5, 9)]).error == pytest.approx(0.5 / math.sqrt(2))
 
 
 def test_difference_without_noise_is_certain():

@@ -6,8 +6,8 @@ from scipy import stats
 
 from advisor.stats.sequential import (
     MAX_FREEDOM,
-    Floor,
     Levels,
+    NoiseFloor,
     Sample,
     SequentialTest,
     e_value,
@@ -17,7 +17,7 @@ from advisor.stats.sequential import (
 )
 
 RNG = np.random.default_rng(0)
-FLOOR = Floor(1.0, 20)
+FLOOR = NoiseFloor(1.0, 20)
 
 
 def question(candidate, incumbent, levels=None, floor=FLOOR, worthwhile=1.4):
@@ -114,7 +114,7 @@ def test_the_interval_holds_at_every_look():
 def test_the_unit_of_the_objective_does_not_matter(unit):
     costs, others = np.array([-3.0, -3.2, -2.9]), np.array([0.1, -0.1, 0.2])
     one = lead(Sample.of(costs), Sample.of(others), FLOOR)
-    scaled = lead(Sample.of(costs * unit), Sample.of(others * unit), Floor(unit, 20))
+    scaled = lead(Sample.of(costs * unit), Sample.of(others * unit), NoiseFloor(unit, 20))
     assert scaled.freedom == pytest.approx(one.freedom)
     widths = [half_width(d.error, d.freedom, w, 0.95) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
     assert widths[1] == pytest.approx(widths[0] * unit)
@@ -138,6 +138,6 @@ def test_the_plan_names_the_fewest_runs_that_decide():
     assert after.fresh is None or after.fresh.size == candidate
     assert question([-1.5] * 2, [0.0] * 2).next_run(2) == (0, 0)
     assert question([-0.7], [0.0]).plan(2) is None
-    few = question([-1.5], [0.0], floor=Floor(1.0, 1)).with_more((2, 1))  # one degree of freedom
+    few = question([-1.5], [0.0], floor=NoiseFloor(1.0, 1)).with_more((2, 1))  # one degree of freedom
     assert few.fresh is not None
     assert few.fresh.size == 2

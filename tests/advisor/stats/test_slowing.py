@@ -13,28 +13,28 @@ NOISE = 0.002
 
 def fall(curve, trials=4, noise=NOISE, seed=0):
     rng = np.random.default_rng(seed)
-    return slowing.pooled_fall([(STEPS, curve + noise * rng.normal(size=100)) for _ in range(trials)])
+    return slowing.pooled_fall_rates([(STEPS, curve + noise * rng.normal(size=100)) for _ in range(trials)])
 
 
 @pytest.mark.parametrize("curve", [POWER, np.exp(-3 * T), 0.5 * np.exp(-40 * T) + 0.5 * np.exp(-T)])
 def test_curves_at_a_constant_rate_slow_down_gradually(curve):
-    assert fall(curve).gains_more(0.01)
+    assert fall(curve).longer_training_helps(0.01)
     assert not fall(curve).broken
 
 
 def test_a_linear_decay_keeps_the_pace_to_the_end():
-    assert not fall(np.exp(-40 * T) + 0.3 * (1 - T)).gains_more(0.01)
+    assert not fall(np.exp(-40 * T) + 0.3 * (1 - T)).longer_training_helps(0.01)
 
 
 def test_a_nearly_straight_curve_gains_under_any_schedule_if_its_fall_slows_beyond_noise():
-    assert fall(np.exp(-0.7 * T)).gains_more(0.01)
-    assert not fall(np.exp(-0.7 * T), trials=1, noise=0.02).gains_more(0.01)
+    assert fall(np.exp(-0.7 * T)).longer_training_helps(0.01)
+    assert not fall(np.exp(-0.7 * T), trials=1, noise=0.02).longer_training_helps(0.01)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_decay_that_ends_the_fall_shows_no_gain(seed):
     cosine = 0.5 * np.exp(-12 * (T + np.sin(np.pi * T) / np.pi) / 2) + 0.1 * (1 + np.cos(np.pi * T)) / 2
-    assert not fall(cosine, noise=0.005, seed=seed).gains_more(0.01)
+    assert not fall(cosine, noise=0.005, seed=seed).longer_training_helps(0.01)
 
 
 def test_a_long_warmup_that_raises_the_loss_is_not_judged():
@@ -61,9 +61,9 @@ def test_trials_are_pooled():
 
 
 def test_short_or_flat_curves_cannot_be_judged():
-    assert slowing.pooled_fall([(STEPS[:4], POWER[:4]), (STEPS, np.ones(100))]) is None
+    assert slowing.pooled_fall_rates([(STEPS[:4], POWER[:4]), (STEPS, np.ones(100))]) is None
 
 
 def test_curves_without_noise_can_be_judged():
-    assert fall(np.exp(-2 * T), noise=0.0).gains_more(0.01)
-    assert not fall(np.where(T <= 0.01, 1.0, 0.5), noise=0.0).gains_more(0.01)
+    assert fall(np.exp(-2 * T), noise=0.0).longer_training_helps(0.01)
+    assert not fall(np.where(T <= 0.01, 1.0, 0.5), noise=0.0).longer_training_helps(0.01)

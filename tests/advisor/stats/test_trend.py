@@ -124,11 +124,11 @@ def test_dense_curves_are_thinned_without_losing_their_end():
     ("costs", "left"), [([2, 1, 0.1], 0.05), ([-0.1, -0.5, -0.91], 0.1), ([0, -12, -30], np.nan), ([1], np.nan)]
 )
 def test_left_to_floor_knows_losses_and_accuracies(costs, left):
-    assert trend.left_to_floor(np.array(costs, float)) == pytest.approx(left, nan_ok=True)
+    assert trend.distance_from_perfect(np.array(costs, float)) == pytest.approx(left, nan_ok=True)
 
 
 def test_left_to_floor_does_not_measure_by_a_blown_up_start():
-    assert trend.left_to_floor(np.array([15.2, *[0.26] * 9, *[0.13] * 90])) == pytest.approx(0.5)
+    assert trend.distance_from_perfect(np.array([15.2, *[0.26] * 9, *[0.13] * 90])) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("first", "reach", "count"), [(1.0, 0.1, 2), (1.0, 0.5, 3), (0.2, 0.1, 4)])
@@ -160,6 +160,6 @@ def test_gain_after():
 
 def test_results_that_fall_with_the_position_are_told_from_noise() -> None:
     x = np.linspace(0, 1, 12)
-    assert trend.falls_with(x, -x) < 0.001
-    assert trend.falls_with(x, x) > 0.999
-    assert trend.falls_with(x, np.ones(12)) == trend.falls_with(x[:2], -x[:2]) == 1.0
+    assert trend.p_of_fall(x, -x) < 0.001
+    assert trend.p_of_fall(x, x) > 0.999
+    assert trend.p_of_fall(x, np.ones(12)) == trend.p_of_fall(x[:2], -x[:2]) == 1.0

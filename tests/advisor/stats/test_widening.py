@@ -37,10 +37,10 @@ from advisor.stats import widening
 def test_widen_goes_by_the_minimum_step_and_stops_at_limits(
     name: str, domain: Domain, side: Side, expected: tuple[float, float] | None
 ) -> None:
-    assert widening.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
+    assert widening.widen_range(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
 
 
 def test_widen_is_bounded_however_far_the_trend_goes() -> None:
     wide = Domain(low=1e-8, high=1e-1, scale="log")
-    assert widening.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 1))
-    assert widening.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 1.5)
+    assert widening.widen_range("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 1))
+    assert widening.widen_range("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 1.5)

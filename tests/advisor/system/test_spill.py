@@ -114,7 +114,7 @@ def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPat
 @pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
 def test_files_need_no_descriptors(large: pytest.MonkeyPatch) -> None:
     before = len(os.listdir("/dev/fd"))
-    tables = [spill.offload((np.arange(9), np.arange(9.0)), fits=False) for _ in range(20)]
+    tables = [spill.move_to_file((np.arange(9), np.arange(9.0)), fits=False) for _ in range(20)]
     assert len(os.listdir("/dev/fd")) == before
     assert all(in_files(*columns) and columns[1].tolist() == [*range(9)] for columns in tables)
 

@@ -7,7 +7,7 @@ from advisor.execution.ledger import Ledger
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import dump
 from advisor.tracking import study_tags
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 
@@ -48,7 +48,7 @@ def test_experiments_keep_the_file_of_each_of_their_studies(database: str, param
     uri = database
     first, second = _spec("first", parameters), _spec("second", 2)
     for spec in (first, second):
-        Ledger(locate(uri), "shared", spec)
+        Ledger(parse_tracking_uri(uri), "shared", spec)
     import mlflow
 
     tags = mlflow.MlflowClient(uri).get_experiment_by_name("shared").tags

@@ -93,7 +93,7 @@ def test_losses_of_an_unknown_optimizer_are_reported_and_bounded() -> None:
     (warning,) = set(training.collector.warnings)  # a logger logs each once
     assert "steps of another optimizer, Adam, are not logged" in warning
     train_other(training, MAX_PENDING_LOSSES)
-    assert len(training.capture._losses) + len(training.capture._plain_losses) < MAX_PENDING_LOSSES
+    assert len(training.capture._losses) < MAX_PENDING_LOSSES
     training.capture.stop()
     assert f"{MIN_PENDING_TO_WARN + 1 + MAX_PENDING_LOSSES:,}; another optimizer, Adam" in training.capture.missing()
     assert sum(len(chunk) for chunk in training.collector.chunks) == 20

@@ -16,7 +16,7 @@ from launches import wait_until
 from advisor import contract
 from advisor.cli.tune.record import Record
 from advisor.model.spec_yaml import load
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 STUDY = """
@@ -145,7 +145,7 @@ def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice
 
 
 def test_the_search_waits_while_the_store_is_away(folder, capfd, monkeypatch):
-    nowhere, read, calls = locate("http://127.0.0.1:9"), Record._read, count(1)
+    nowhere, read, calls = parse_tracking_uri("http://127.0.0.1:9"), Record._read, count(1)
 
     def away(record):
         return read(replace(record, location=nowhere) if next(calls) in (3, 4) else record)

@@ -10,7 +10,7 @@ from advisor.cli.tune.files import BlockFile
 from advisor.cli.tune.record import Record
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 START = StudySpec(
     study="s",
@@ -23,7 +23,7 @@ WORDS = ("python", "train.py", "{lr}", "{seed}")
 
 
 def record(*words, uri="sqlite:///none.db", append=True):
-    return Record("s", locate(uri), START, words or WORDS, append, ())
+    return Record("s", parse_tracking_uri(uri), START, words or WORDS, append, ())
 
 
 def log(client, experiment, trial, steps, status, value=0.5):
@@ -79,7 +79,7 @@ def test_the_length_of_training_changes_only_if_the_command_passes_it():
 
 def test_without_a_stated_length_it_stays_unknown():
     open_ended = START.model_copy(update={"max_train_steps": None})
-    known = Record("s", locate("sqlite:///none.db"), open_ended, WORDS, True, ())
+    known = Record("s", parse_tracking_uri("sqlite:///none.db"), open_ended, WORDS, True, ())
     assert known.legal(START, open_ended) == open_ended
 
 

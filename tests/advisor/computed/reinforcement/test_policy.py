@@ -5,21 +5,21 @@ import pytest
 from policy_studies import learning, policy_study
 from studies import make_study
 
-from advisor.computed.reinforcement.policy import Logged, logged
+from advisor.computed.reinforcement.policy import LoggedSignal, logged_signals
 from advisor.model.finding import MissingData
 
 
 def test_trials_come_best_first() -> None:
     rng = np.random.default_rng(0)
     study = policy_study([learning(rng, end=0.5), learning(rng, end=0.9), learning(rng, points=100)])
-    assert logged(study, "policy_reward")[0].trial.id == "run1"
-    assert len(logged(study, "policy_reward")) == 3
+    assert logged_signals(study, "policy_reward")[0].trial.id == "run1"
+    assert len(logged_signals(study, "policy_reward")) == 3
 
 
 def test_parts_have_two_points_or_more() -> None:
     study = policy_study([learning(np.random.default_rng(0))])
-    (entry,) = logged(study, "policy_reward")
-    assert isinstance(entry, Logged)
+    (entry,) = logged_signals(study, "policy_reward")
+    assert isinstance(entry, LoggedSignal)
     assert entry.part(0.0, 0.2) == slice(0, 20)
     assert entry.part(0.8, 1.0) == slice(80, 100)
     assert entry.part(0.0, 0.001) == slice(0, 2)
@@ -27,14 +27,14 @@ def test_parts_have_two_points_or_more() -> None:
 
 def test_the_need_tells_a_policy_from_another_training() -> None:
     with pytest.raises(MissingData) as missing:
-        logged(make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}), "policy_kl")
+        logged_signals(make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}), "policy_kl")
     assert missing.value.needs.lack == "design"
     with pytest.raises(MissingData) as missing:
-        logged(policy_study([learning(np.random.default_rng(0))]), "policy_kl")
+        logged_signals(policy_study([learning(np.random.default_rng(0))]), "policy_kl")
     assert missing.value.needs.lack == "other"
 
 
 def test_too_few_points_are_counted() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(MissingData, match="the most are 16, so log it more often, in TRL by logging_steps=1"):
-        logged(policy_study([learning(rng, points=16), learning(rng, points=15)]), "policy_reward")
+        logged_signals(policy_study([learning(rng, points=16), learning(rng, points=15)]), "policy_reward")

@@ -29,7 +29,7 @@ APART = (1000, 1e-4, 1e-2), (5000, 1e-3, 1e-1)
 
 def test_only_trials_of_one_length_are_judged_if_others_were_tuned_apart() -> None:
     apart = study(APART)
-    found = budgets.tuned_apart(apart)
+    found = budgets.separately_tuned_lengths(apart)
     assert found is not None
     assert (found.lengths, found.judged) == (((1000, 14), (5000, 14)), 1)
     assert len(settings.read(apart)) == 14
@@ -52,9 +52,9 @@ def test_only_trials_of_one_length_are_judged_if_others_were_tuned_apart() -> No
     ids=["same rates", "same length", "few trials", "batch size", "another name of the length"],
 )
 def test_other_lengths_are_judged_together(blocks: Any, more: Any) -> None:
-    assert budgets.tuned_apart(study(blocks, **more)) is None
+    assert budgets.separately_tuned_lengths(study(blocks, **more)) is None
 
 
 def test_it_seldom_separates_trials_that_were_drawn_alike() -> None:
     alike = [study(((1000, 1e-4, 1e-1), (5000, 1e-4, 1e-1)), seed=seed) for seed in range(200)]
-    assert sum(budgets.tuned_apart(s) is not None for s in alike) <= 0.08 * len(alike)
+    assert sum(budgets.separately_tuned_lengths(s) is not None for s in alike) <= 0.08 * len(alike)

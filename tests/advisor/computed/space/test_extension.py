@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from studies import make_study
 
-from advisor.computed.space.extension import extended, limit_of, usual_rates
+from advisor.computed.space.extension import extend_range, find_limit, usual_rates
 from advisor.model.spec import Parameter
 
 RANGE = Parameter(low=1e-4, high=1e-2, scale="log")
@@ -26,11 +26,11 @@ def study(*, high: float = 1e-2, failed: float | None = None, tags: dict[str, st
 
 
 def test_a_range_of_unknown_training_grows_by_a_decade() -> None:
-    assert extended(study(), "lr", "high", math.inf) == ((1e-4, 0.1), None)
+    assert extend_range(study(), "lr", "high", math.inf) == ((1e-4, 0.1), None)
 
 
 def test_a_range_stays_below_values_at_which_trials_failed() -> None:
-    found = extended(study(failed=0.04), "lr", "high", math.inf)
+    found = extend_range(study(failed=0.04), "lr", "high", math.inf)
     assert found is not None
     (low, high), limit = found
     assert (low, high) == (1e-4, 0.02)
@@ -41,8 +41,8 @@ def test_a_range_stays_below_values_at_which_trials_failed() -> None:
 def test_failures_of_earlier_rounds_count_as_well() -> None:
     other = study(failed=0.04)
     own = replace(study(), outside=(other.trials[-1],))
-    assert limit_of(own, "lr", "high") is not None
-    assert extended(own, "lr", "low", 0.0) == ((1e-5, 1e-2), None)
+    assert find_limit(own, "lr", "high") is not None
+    assert extend_range(own, "lr", "low", 0.0) == ((1e-5, 1e-2), None)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_failures_of_earlier_rounds_count_as_well() -> None:
     [({"optimizer": "SGD"}, 0.1), ({"optimizer": "AdamW"}, 0.03), ({"optimizer": "AdamW", "pretrained": "true"}, 0.03)],
 )
 def test_the_usual_rates_of_the_training_limit_the_range(tags: dict[str, str], high: float) -> None:
-    found = extended(study(tags=tags), "lr", "high", math.inf)
+    found = extend_range(study(tags=tags), "lr", "high", math.inf)
     assert found is not None
     assert found[0][1] == pytest.approx(high)
 
 
 def test_a_range_beyond_the_usual_rates_grows_by_a_small_step() -> None:
-    found = extended(study(high=0.05, tags={"optimizer": "Adam"}), "lr", "high", math.inf)
+    found = extend_range(study(high=0.05, tags={"optimizer": "Adam"}), "lr", "high", math.inf)
     assert found is not None
     (_, high), limit = found
     assert high == pytest.approx(0.15)

@@ -27,7 +27,7 @@ def test_the_best_setting_is_hardly_ever_left_out() -> None:
     for _ in studies(40):
         u, best, noise = rng.random((20, 2)), rng.uniform(0.1, 0.9, 2), 0.02
         study = study_of(u, 0.3 + ((u - best) ** 2).sum(1) + noise * rng.standard_normal(20))
-        for name, (low, high) in promising.ranges(study, study.spec).items():
+        for name, (low, high) in promising.narrower_ranges(study, study.spec).items():
             nearest = min(max(best[int(name[1])], low), high)
             lost += (nearest - best[int(name[1])]) ** 2 > noise
             narrower += 1
@@ -39,7 +39,7 @@ def test_noise_narrows_nothing() -> None:
     rng, cut = np.random.default_rng(1), 0
     for _ in studies(60):
         study = study_of(rng.random((16, 2)), 0.3 + 0.05 * rng.standard_normal(16))
-        cut += bool(promising.ranges(study, study.spec))
+        cut += bool(promising.narrower_ranges(study, study.spec))
     assert kept(cut, len(studies(60)))
 
 
@@ -50,7 +50,7 @@ def test_an_interaction_is_judged_at_the_value_that_the_next_study_fixes() -> No
     study = study_of(u, 0.3 + (u[:, 0] - 0.2 - 0.6 * u[:, 1]) ** 2)
     for value, best in ((0.0, 0.2), (1.0, 0.8)):
         fixed = study.spec.with_parameter("h1", Parameter(role="fixed", value=value))
-        low, high = promising.ranges(study, fixed)["h0"]
+        low, high = promising.narrower_ranges(study, fixed)["h0"]
         assert low < best < high
         assert high - low < 0.6
 
@@ -60,7 +60,7 @@ def test_each_scientific_value_keeps_its_good_range() -> None:
     u = rng.random((40, 2))
     study = study_of(u, 0.3 + (u[:, 0] - 0.2 - 0.6 * (u[:, 1] > 0.5)) ** 2)
     asked = study.spec.with_parameter("h1", UNIT.model_copy(update={"role": "scientific"}))
-    found = promising.ranges(study, asked)
+    found = promising.narrower_ranges(study, asked)
     assert "h1" not in found
     low, high = found.get("h0", (0.0, 1.0))
     assert low < 0.2
@@ -71,8 +71,8 @@ def test_another_length_of_training_leaves_more_room() -> None:
     rng = np.random.default_rng(4)
     u = rng.random((40, 1))
     study = study_of(u, 0.3 + (u[:, 0] - 0.5) ** 2)
-    low, high = promising.ranges(study, study.spec)["h0"]
-    longer = promising.ranges(study, study.spec.model_copy(update={"max_train_steps": 1000}))
+    low, high = promising.narrower_ranges(study, study.spec)["h0"]
+    longer = promising.narrower_ranges(study, study.spec.model_copy(update={"max_train_steps": 1000}))
     assert longer["h0"] == pytest.approx((low - 0.15, high + 0.15), abs=0.02)
 
 
@@ -84,14 +84,14 @@ def test_ranges_stay_if_many_trials_were_pruned() -> None:
     status = ["complete" if i in full else "pruned" for i in range(20)]
     params = [{"h0": float(r)} for r in rates]
     study = make_study(params, {"val/loss": curves}, space={"h0": UNIT}, status=status)
-    assert promising.ranges(study, study.spec) == {}
+    assert promising.narrower_ranges(study, study.spec) == {}
 
 
 def test_pruned_trials_without_any_result_narrow_nothing() -> None:
     params = [{"h0": float(u)} for u in np.linspace(0, 1, 10)]
     status = ["pruned"] * 4 + ["diverged"] * 6
     study = make_study(params, {"val/loss": [[math.nan]] * 10}, space={"h0": UNIT}, status=status)
-    assert promising.ranges(study, study.spec) == {}
+    assert promising.narrower_ranges(study, study.spec) == {}
 
 
 def test_rounding_never_leaves_the_range() -> None:
@@ -99,7 +99,7 @@ def test_rounding_never_leaves_the_range() -> None:
     domain = Parameter(low=300.2, high=300.8, limits=(300.2, 300.8))
     curves = {"val/loss": [[5.0, 0.3 + float((x - 300.5) ** 2)] for x in values]}
     study = make_study([{"h0": float(x)} for x in values], curves, space={"h0": domain})
-    low, high = promising.ranges(study, study.spec).get("h0", (300.2, 300.8))
+    low, high = promising.narrower_ranges(study, study.spec).get("h0", (300.2, 300.8))
     assert 300.2 <= low < 300.5 < high <= 300.8
 
 
@@ -110,7 +110,7 @@ def test_forbidden_settings_are_not_the_best() -> None:
     study = study_of(u, 0.3 + ((u - 0.9) ** 2).sum(1))
     region = Region(where={"h0": Bounds(low=0.6), "h1": Bounds(low=0.4)})
     spec = study.spec.model_copy(update={"forbidden": (region,)})
-    found = promising.ranges(study, spec)
+    found = promising.narrower_ranges(study, spec)
     low = {n: found.get(n, (0.0, 1.0))[0] for n in ("h0", "h1")}
     assert low["h0"] < 0.6 or low["h1"] < 0.4
 
@@ -131,7 +131,7 @@ def test_a_conditional_hyperparameter_counts_where_its_condition_is_met() -> Non
     }
     study = make_study(params, {"val/loss": costs}, space=space)
     yes = study.spec.with_parameter("use", Parameter(role="fixed", value="yes"))
-    low, high = promising.ranges(study, yes).get("h0", (0.0, 1.0))
+    low, high = promising.narrower_ranges(study, yes).get("h0", (0.0, 1.0))
     assert low < 0.25
     assert high > 0.75
 
@@ -141,16 +141,16 @@ def test_a_best_value_without_a_place_on_the_scale_keeps_the_range() -> None:
     curves = {"val/loss": [[5.0, 0.3 + 3 * float(d)] for d in decays]}
     domain = Parameter(low=1e-5, high=0.1, scale="log")
     study = make_study([{"weight_decay": float(d)} for d in decays], curves, space={"weight_decay": domain})
-    assert promising.ranges(study, study.spec) == {}
+    assert promising.narrower_ranges(study, study.spec) == {}
 
 
 def test_few_trials_and_equal_results_narrow_nothing() -> None:
     u = np.linspace(0, 1, 4)[:, None]
     few = study_of(u, 0.3 + u[:, 0] ** 2)
-    assert promising.ranges(few, few.spec) == {}
+    assert promising.narrower_ranges(few, few.spec) == {}
     u = np.linspace(0, 1, 12)[:, None]
     equal = study_of(u, np.full(12, 0.3))
-    assert promising.ranges(equal, equal.spec) == {}
+    assert promising.narrower_ranges(equal, equal.spec) == {}
 
 
 def one_far_from_the_optimum(result: float) -> Study:
@@ -162,13 +162,15 @@ def one_far_from_the_optimum(result: float) -> Study:
 def test_the_second_best_trial_stays_in_the_range() -> None:
     for result, high in ((0.3005, 0.9), (0.4, 0.8)):
         study = one_far_from_the_optimum(result)
-        assert (promising.ranges(study, study.spec).get("h0", (0.0, 1.0))[1] >= high) == (result < 0.35), result
+        assert (promising.narrower_ranges(study, study.spec).get("h0", (0.0, 1.0))[1] >= high) == (result < 0.35), (
+            result
+        )
 
 
 def test_on_the_side_of_an_outermost_best_trial_the_range_goes_to_its_end() -> None:
     u = np.linspace(0.05, 0.75, 20)[:, None]
     study = study_of(u, 1.3 - u[:, 0])
-    low, high = promising.ranges(study, study.spec)["h0"]
+    low, high = promising.narrower_ranges(study, study.spec)["h0"]
     assert low > 0.2
     assert high == 1.0
 
@@ -178,4 +180,4 @@ def test_none_of_a_regulariser_stays_possible(name: str, *, stays: bool) -> None
     u = np.linspace(0.0, 1.0, 30)
     costs = [[5.0, float(0.3 + (x - 0.8) ** 2)] for x in u]
     study = make_study([{name: float(x)} for x in u], {"val/loss": costs}, space={name: UNIT})
-    assert (promising.ranges(study, study.spec).get(name, (0.0, 1.0))[0] == 0.0) == stays
+    assert (promising.narrower_ranges(study, study.spec).get(name, (0.0, 1.0))[0] == 0.0) == stays

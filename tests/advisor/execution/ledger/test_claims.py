@@ -14,7 +14,7 @@ from advisor import contract
 from advisor.execution import Ledger, jobs
 from advisor.execution.ledger import claims
 from advisor.model.spec_yaml import dump
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 KILLED_LAUNCHER = """
 import os, subprocess, sys, time
@@ -45,7 +45,7 @@ def orphan(project, how):
 
 
 def open_ledger(spec=SPEC):
-    return Ledger(locate("mlflow.db"), "e", spec)
+    return Ledger(parse_tracking_uri("mlflow.db"), "e", spec)
 
 
 def change_claim(client, run_id, **changes):

@@ -11,7 +11,7 @@ from launches import SPEC, Background, begun, claim, make_plan
 from advisor.execution import Ledger, jobs
 from advisor.execution.engines import Exit
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 KEEPER = """
 import os, sys
@@ -26,7 +26,7 @@ os._exit(9)
 
 def test_the_next_launcher_delivers_the_records_of_a_failed_one(training):
     spec = SPEC.model_copy(update={"trials": 1})
-    ledger = Ledger(locate("mlflow.db"), "e", spec)
+    ledger = Ledger(parse_tracking_uri("mlflow.db"), "e", spec)
     run_id = claim(ledger, jobs(spec)[0])
     ledger.log(run_id, {1: (0.25, 0)})
     assert subprocess.run([sys.executable, "-c", KEEPER, run_id], check=False).returncode == 9
@@ -42,10 +42,10 @@ def test_the_next_launcher_delivers_the_records_of_a_failed_one(training):
 
 def test_the_records_of_a_running_launcher_are_left_to_it(training):
     spec = SPEC.model_copy(update={"trials": 1})
-    ledger = Ledger(locate("mlflow.db"), "e", spec)
+    ledger = Ledger(parse_tracking_uri("mlflow.db"), "e", spec)
     run_id = claim(ledger, jobs(spec)[0])
     ledger.log(run_id, {1: (0.25, 0)})
-    living = ExitRecords(training / "out put", locate("mlflow.db"), "e")
+    living = ExitRecords(training / "out put", parse_tracking_uri("mlflow.db"), "e")
     living.keep(ExitRecord("trial-0", run_id, Exit(1, last_line="no data")))
     assert Background(make_plan(training, spec)).end() == {}
     assert [entry.state for entry in ledger.entries()] == ["busy"]
@@ -55,7 +55,7 @@ def test_the_records_of_a_running_launcher_are_left_to_it(training):
 
 
 def test_no_launcher_takes_a_record_that_another_is_delivering(tmp_path):
-    store, over, taken = locate(str(tmp_path / "mlflow.db")), threading.Event(), []
+    store, over, taken = parse_tracking_uri(str(tmp_path / "mlflow.db")), threading.Event(), []
 
     def look():
         other = ExitRecords(tmp_path, store, "e")
@@ -77,7 +77,7 @@ def test_no_launcher_takes_a_record_that_another_is_delivering(tmp_path):
 
 
 def test_a_lock_whose_file_another_launcher_removes_is_made_again(tmp_path, monkeypatch):
-    store = locate(str(tmp_path / "mlflow.db"))
+    store = parse_tracking_uri(str(tmp_path / "mlflow.db"))
     own, other = ExitRecords(tmp_path, store, "e"), ExitRecords(tmp_path, store, "e")
     acquire, locks = FileLock.acquire, []
 

@@ -11,12 +11,12 @@ from advisor.execution.engines.process import Exit
 from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 
 
 def test_many_jobs_are_begun_with_few_queries(project, monkeypatch):
     spec = SPEC.model_copy(update={"trials": 15, "seeds": 2})
-    one, other = Ledger(locate("mlflow.db"), "e", spec), Ledger(locate("mlflow.db"), "e", spec)
+    one, other = Ledger(parse_tracking_uri("mlflow.db"), "e", spec), Ledger(parse_tracking_uri("mlflow.db"), "e", spec)
     looks, look = [], one._client.search_runs
     monkeypatch.setattr(one._client, "search_runs", lambda *a, **more: looks.append(a) or look(*a, **more))
     begun = one.begin(jobs(spec))
@@ -34,7 +34,7 @@ def test_two_launchers_that_begin_the_same_jobs_get_different_ones(project):
     def begin(name, ledger):
         claimed[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in TAKEN_STATES}
 
-    ledgers = [Ledger(locate("mlflow.db"), "e", spec) for _ in range(2)]
+    ledgers = [Ledger(parse_tracking_uri("mlflow.db"), "e", spec) for _ in range(2)]
     threads = [threading.Thread(target=begin, args=pair) for pair in enumerate(ledgers)]
     for thread in threads:
         thread.start()
@@ -46,7 +46,7 @@ def test_two_launchers_that_begin_the_same_jobs_get_different_ones(project):
 
 
 def test_many_and_long_hyperparameters_are_logged_and_invalid_names_refused(project):
-    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    ledger = Ledger(parse_tracking_uri("mlflow.db"), "e", SPEC)
     params = {f"p{i}": i for i in range(250)} | {"long": "x" * 9000}
     run_id = claim(ledger, Job(0, 0, 0, params))
     client = client_of(project)
@@ -56,23 +56,23 @@ def test_many_and_long_hyperparameters_are_logged_and_invalid_names_refused(proj
     assert [entry.key for entry in ledger.entries()] == [(0, 0)]
     client.delete_experiment(client.get_experiment_by_name("e").experiment_id)
     with pytest.raises(AdvisorError, match="was deleted; restore it in MLflow, or pass another --experiment"):
-        Ledger(locate("mlflow.db"), "e", SPEC)
+        Ledger(parse_tracking_uri("mlflow.db"), "e", SPEC)
     with pytest.raises(AdvisorError, match="must be in the 'active' state"):
         claim(ledger, jobs(SPEC)[1])
 
 
 def test_trials_of_another_space_are_refused(project):
     spec = SPEC
-    Ledger(locate("mlflow.db"), "e", spec).begin(jobs(spec))
-    assert Ledger(locate("mlflow.db"), "e", spec.model_copy(update={"trials": 9})).entries()
+    Ledger(parse_tracking_uri("mlflow.db"), "e", spec).begin(jobs(spec))
+    assert Ledger(parse_tracking_uri("mlflow.db"), "e", spec.model_copy(update={"trials": 9})).entries()
     noted = {"parameters": {n: p.model_copy(update={"why": "as ever"}) for n, p in spec.parameters.items()}}
-    assert Ledger(locate("mlflow.db"), "e", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
+    assert Ledger(parse_tracking_uri("mlflow.db"), "e", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
     for change in ({"max_train_steps": 20}, {"schedule": {"kind": "cosine"}}):
         with pytest.raises(AdvisorError, match=f"has trials of study .* with another {next(iter(change))}; give"):
-            Ledger(locate("mlflow.db"), "e", spec.model_copy(update=change))
+            Ledger(parse_tracking_uri("mlflow.db"), "e", spec.model_copy(update=change))
     with pytest.raises(AdvisorError, match="from another space or sampler"):
         Ledger(
-            locate("mlflow.db"),
+            parse_tracking_uri("mlflow.db"),
             "e",
             spec.model_copy(update={"parameters": {"lr": Parameter(low=0.01, high=1.0, scale="log")}}),
         )
@@ -80,15 +80,15 @@ def test_trials_of_another_space_are_refused(project):
 
 def test_artifacts_are_beside_a_store_in_another_folder(project, tmp_path, monkeypatch):
     client = client_of(project)
-    Ledger(locate("mlflow.db"), "here", SPEC)
+    Ledger(parse_tracking_uri("mlflow.db"), "here", SPEC)
     monkeypatch.chdir(tmp_path)
-    Ledger(locate(str(project / "mlflow.db")), "there", SPEC)
+    Ledger(parse_tracking_uri(str(project / "mlflow.db")), "there", SPEC)
     place = client.get_experiment_by_name("there").artifact_location
     assert place.startswith((project / "mlruns").as_uri())
 
 
 def test_a_curve_without_a_finite_value_is_not_read_again(project, monkeypatch):
-    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    ledger = Ledger(parse_tracking_uri("mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
     ledger.log(run_id, {1: (math.nan, 0)})
     ended = ledger.end(run_id, Exit(0))

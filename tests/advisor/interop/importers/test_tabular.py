@@ -45,7 +45,10 @@ def test_one_file_with_a_run_column(tmp_path: Path, imported: Any) -> None:
 def test_constant_columns_get_a_note(tmp_path: Path, advisor: Any) -> None:
     path, _ = mixed(tmp_path)
     _, _, err = advisor("import", path)
-    assert "Constant within each run and different between runs: if they are hyperparameters, pass --params lr." in err
+    assert (
+        "These columns are constant within each run and differ between runs; if they are hyperparameters, pass --params lr."
+        in err
+    )
 
 
 def test_one_file_per_run_with_parameters_beside(tmp_path: Path, imported: Any) -> None:

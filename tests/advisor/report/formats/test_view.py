@@ -9,25 +9,9 @@ from planning_studies import found
 from advisor.model.change import Advise, SetRange
 from advisor.model.finding import Explanation
 from advisor.model.reading import Decision
-from advisor.model.study import Study
 from advisor.report.formats import view
 from advisor.report.text import headline
 from tests.advisor.report.studies import make_report, make_study
-
-
-def test_the_study_sheet_tells_how_to_reproduce_the_best_trial() -> None:
-    study = make_study(trials=5)
-    facts = {"command": "python train.py", "git_commit": "0123456789abcdef", "git_dirty": "false"}
-    noted = Study(
-        spec=study.spec,
-        trials=tuple(replace(t, facts=facts) for t in study.trials),
-        metrics=study.metrics,
-        signals=study.signals,
-    )
-    sheet = dict(view.study_sheet(make_report(noted)))
-    assert sheet["Best trial's command"] == "python train.py"
-    assert sheet["Best trial's code"] == "commit 0123456789ab"
-    assert not any(what.startswith("Best trial's") for what, _ in view.study_sheet(make_report(study)))
 
 
 def test_the_reading_of_a_study_is_a_few_lines() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from experiments import refused
 
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 
@@ -26,7 +26,7 @@ def test_the_error_for_an_invalid_uri_shows_a_valid_one(uri: str, message: str) 
 
 
 def test_managed_stores_are_read_by_mlflow() -> None:
-    assert {locate(uri).kind for uri in ("databricks", "databricks://profile", "uc://x")} == {"other"}
+    assert {parse_tracking_uri(uri).kind for uri in ("databricks", "databricks://profile", "uc://x")} == {"other"}
 
 
 def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,4 +56,4 @@ def test_the_default_store_is_mlflows(odd_database: Path, tmp_path: Path, monkey
     ],
 )
 def test_credentials_are_masked(uri: str, display: str) -> None:
-    assert locate(uri).display == display
+    assert parse_tracking_uri(uri).display == display

@@ -18,12 +18,12 @@ from experiments import START_S, refused, same, same_by_sql_and_through_the_clie
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import mysql
-from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.location import Location, parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 
 def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_mariadb: str) -> None:
-    assert mysql.can_read(locate(odd_mariadb))
+    assert mysql.can_read(parse_tracking_uri(odd_mariadb))
     by_sql = same_by_sql_and_through_the_client(odd_mariadb, odd_database)
     if importlib.util.find_spec("MySQLdb") is not None:
         same(by_sql, read_experiment("odd", tracking_uri=odd_mariadb.replace("+pymysql", "")))
@@ -41,12 +41,12 @@ def test_a_mysql_without_a_known_driver_is_left_to_the_client(monkeypatch: pytes
 
 def test_reading_mariadb_sees_one_state(odd_mariadb: str) -> None:
     count = "SELECT count(*) FROM tags"
-    with mysql.connect(locate(odd_mariadb)) as connection, mariadb(odd_mariadb) as execute:
+    with mysql.connect(parse_tracking_uri(odd_mariadb)) as connection, mariadb(odd_mariadb) as execute:
         execute("INSERT INTO tags SELECT CONCAT('new ', UUID()), 'x', run_uuid FROM runs LIMIT 1")
         before = mysql.query(connection, count)[0][0]
         execute("DELETE FROM tags WHERE `key` LIKE 'new %%'")
         assert mysql.query(connection, count)[0][0] == before
-    with mysql.connect(locate(odd_mariadb)) as connection:
+    with mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
         assert mysql.query(connection, count)[0][0] == before
 
 
@@ -70,10 +70,13 @@ def test_a_mariadb_that_cannot_be_read_is_one_line(odd_mariadb: str) -> None:
         ("SET STATEMENT max_statement_time = 0.02 FOR SELECT sleep(20)", "^cannot read .*max_statement_time"),
         ("KILL CONNECTION_ID()", "^cannot (reach|read) "),
     ):
-        with pytest.raises(AdvisorError, match=message) as caught, mysql.connect(locate(odd_mariadb)) as connection:
+        with (
+            pytest.raises(AdvisorError, match=message) as caught,
+            mysql.connect(parse_tracking_uri(odd_mariadb)) as connection,
+        ):
             connection.exec_driver_sql(sql)
         assert "\n" not in str(caught.value)
-    with pytest.raises(AdvisorError, match="READ ONLY"), mysql.connect(locate(odd_mariadb)) as connection:
+    with pytest.raises(AdvisorError, match="READ ONLY"), mysql.connect(parse_tracking_uri(odd_mariadb)) as connection:
         [connection.exec_driver_sql(sql) for sql in ("COMMIT", "DELETE FROM metrics")]
 
 

@@ -12,7 +12,7 @@ from experiments import refused, same, same_by_sql_and_through_the_client, throu
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores import postgres
-from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.location import parse_tracking_uri
 from advisor.tracking.stores.reading import read_experiment
 
 pytestmark = pytest.mark.xdist_group("postgres")  # they share a server
@@ -28,7 +28,7 @@ def shared(odd_postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_postgres: str) -> None:
-    assert postgres.can_read(locate(odd_postgres))
+    assert postgres.can_read(parse_tracking_uri(odd_postgres))
     same_by_sql_and_through_the_client(odd_postgres, odd_database)
 
 
@@ -40,13 +40,13 @@ def test_connections_to_postgresql_share_the_reading_and_see_one_state(shared: s
     count = "SELECT count(*) FROM experiment_tags"
     with (
         psycopg.connect(shared, autocommit=True) as writer,
-        postgres.connect(locate(shared)) as first,
+        postgres.connect(parse_tracking_uri(shared)) as first,
         ExitStack() as others,
     ):
         before = first.execute(count).fetchall()
         writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
         try:
-            helpers = postgres._helper_connections(first, locate(shared), others)
+            helpers = postgres._helper_connections(first, parse_tracking_uri(shared), others)
             assert [helper.execute(count).fetchall() for helper in helpers] == [before] * 2
             assert writer.execute(count).fetchall() != before
             with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
@@ -76,7 +76,7 @@ def test_a_postgresql_without_snapshots_is_read_by_one_connection(shared: str) -
 
 
 def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: str) -> None:
-    with postgres.connect(locate(shared)) as first, psycopg.connect(shared) as second:
+    with postgres.connect(parse_tracking_uri(shared)) as first, psycopg.connect(shared) as second:
         database = postgres._PostgresDatabase(first, lambda: [second])
 
         def read(connection: Any, ids: list[str]) -> list[str]:
@@ -97,12 +97,18 @@ def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None
     assert "pa55word" not in refused("holds no MLflow store", "odd", tracking_uri=f"{server}/postgres")
     refused("cannot reach", "odd", tracking_uri=f"{server}/no_such_database")
     refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
-    with pytest.raises(AdvisorError, match="read-only"), postgres.connect(locate(odd_postgres)) as connection:
+    with (
+        pytest.raises(AdvisorError, match="read-only"),
+        postgres.connect(parse_tracking_uri(odd_postgres)) as connection,
+    ):
         connection.execute("DELETE FROM metrics")
     for sql, said in (
         ("SET LOCAL statement_timeout = 20; SELECT pg_sleep(20)", "^cannot read .*: canceling statement due to"),
         ("SELECT pg_terminate_backend(pg_backend_pid())", "^cannot reach .* is the database running"),
     ):
-        with pytest.raises(AdvisorError, match=said) as caught, postgres.connect(locate(odd_postgres)) as connection:
+        with (
+            pytest.raises(AdvisorError, match=said) as caught,
+            postgres.connect(parse_tracking_uri(odd_postgres)) as connection,
+        ):
             connection.execute(sql)
         assert "\n" not in str(caught.value)

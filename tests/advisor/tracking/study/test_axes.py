@@ -33,7 +33,7 @@ EPOCHS = np.arange(4)
 def test_epochs_become_the_steps_at_which_they_ended(losses, epochs, aligned):
     first = int(losses[0] == 5)
     blocks = {"loss": block((losses, losses + 1.0 - first)), "val": block((epochs, 10.0 * (EPOCHS + 1) + 0.01))}
-    found, warnings = axes.align(blocks)
+    found, warnings = axes.convert_epochs_to_steps(blocks)
     assert steps_of(found, "val") == pytest.approx(aligned, abs=2)
     assert steps_of(found, "loss") == losses.tolist()
     assert len(warnings) == 1
@@ -42,7 +42,7 @@ def test_epochs_become_the_steps_at_which_they_ended(losses, epochs, aligned):
 
 def test_trials_have_epochs_of_their_own_length():
     losses = block((np.arange(40), np.arange(40) + 1.0), (np.arange(80), np.arange(80) + 1.0))
-    found, (warning,) = axes.align(
+    found, (warning,) = axes.convert_epochs_to_steps(
         {"loss": losses, "val": block((EPOCHS, 10.1 * (EPOCHS + 1)), (EPOCHS, 20.1 * (EPOCHS + 1)))}
     )
     assert steps_of(found, "val", 0) == [9, 19, 29, 39]
@@ -60,7 +60,7 @@ def test_trials_have_epochs_of_their_own_length():
 )
 def test_what_may_count_steps_is_left_as_it_is(times):
     blocks = {"loss": block((np.arange(40), np.arange(40) + 1.0)), "early": block((EPOCHS, times))}
-    found, warnings = axes.align(blocks)
+    found, warnings = axes.convert_epochs_to_steps(blocks)
     assert steps_of(found, "early") == [0, 1, 2, 3]
     assert warnings == []
 
@@ -76,7 +76,7 @@ def test_epochs_are_recognised_by_the_planned_number():
 def test_steps_that_begin_late_are_counted_from_the_start():
     times = np.arange(10.0)
     late = {"loss": block((100_000 + 10 * np.arange(1, 11), times), (100_000 + 10 * np.arange(1, 11), times))}
-    found, start = axes.from_start(late, 2)
+    found, start = axes.count_from_start(late, 2)
     assert steps_of(found, "loss", 1) == list(range(10, 101, 10))
     (decision,) = start.decisions()
     assert "begin at 100,000" in decision.text
@@ -85,17 +85,19 @@ def test_steps_that_begin_late_are_counted_from_the_start():
 
 def test_times_as_steps_are_counted_from_the_start_of_each_trial():
     seconds = {"loss": block(*((1_700_000_000 + 5_000 * i + np.arange(10), np.arange(10.0)) for i in range(3)))}
-    found, start = axes.from_start(seconds, 3)
+    found, start = axes.count_from_start(seconds, 3)
     assert start.unit == "second"
     assert steps_of(found, "loss", 0) == steps_of(found, "loss", 2) == list(range(1, 11))
-    assert axes.from_start({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit == "millisecond"
+    assert (
+        axes.count_from_start({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit == "millisecond"
+    )
 
 
 def test_steps_that_start_at_0_stay_as_they_are():
     millions = {"return": block((np.arange(0, 10**7, 10**5), np.arange(100.0)), (np.arange(5) * 10**5, np.arange(5.0)))}
     one_late = {"loss": block((np.arange(10), np.arange(10.0)), (1000 + np.arange(10), np.arange(10.0)))}
     for blocks in (millions, one_late):
-        found, start = axes.from_start(blocks, 2)
+        found, start = axes.count_from_start(blocks, 2)
         assert start.decisions() == ()
         assert steps_of(found, next(iter(blocks)), 1) == next(iter(blocks.values())).curve(1).steps.tolist()
 

@@ -50,7 +50,7 @@ def test_a_value_without_a_step_after_the_end_is_no_point_of_the_curve():
     assert [study.cost_curve(t).steps.tolist() for t in study.trials] == [[0, 5, 9], [5, 9]]
     assert study.costs.tolist() == [-0.7, -0.6]
     assert [d.text for d in study.decisions if d.topic == "steps"] == [
-        "2 trials logged val_accuracy once more without a step at the end: a summary, no point of the curve."
+        "2 trials logged val_accuracy once more without a step at the end: a summary, not a point of the curve."
     ]
 
 

@@ -36,7 +36,7 @@ def test_text_becomes_a_value(text, value):
     ],
 )
 def test_trials_log_the_same_names_if_no_value_is_missing(raw, same):
-    assert inference.log_same_names(raw) == same
+    assert inference.logged_same_parameters(raw) == same
     assert (len({frozenset(p) for p in inference.parse_params(raw)}) == 1) == same
 
 
@@ -203,6 +203,6 @@ def test_what_differs_by_nature_is_no_hyperparameter():
 
 def test_what_tools_log_twice_is_one_hyperparameter():
     params = [{"lr": 0.1 * i, "optim.learning_rate": 0.1 * i, "width": i, "twin": i % 2} for i in range(1, 5)]
-    assert inference.twins(params, ()) == {"optim.learning_rate": "lr"}
-    assert inference.twins(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
-    assert inference.twins(params[:2], ()) == {}  # two values may be a coincidence
+    assert inference.find_duplicates(params, ()) == {"optim.learning_rate": "lr"}
+    assert inference.find_duplicates(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
+    assert inference.find_duplicates(params[:2], ()) == {}  # two values may be a coincidence

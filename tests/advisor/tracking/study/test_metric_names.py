@@ -81,7 +81,7 @@ def test_without_validation_data_the_only_metric_of_success_is_the_objective(met
 
 def signals(objective, **points):
     counts = {name.replace("__", "/"): n for name, n in points.items()}
-    return metric_names.find_signals(counts, objective, counts)
+    return metric_names.find_signal_metrics(counts, objective, counts)
 
 
 def test_signals_of_our_own_hook():
@@ -98,7 +98,7 @@ def test_signals_of_our_own_hook():
         "val/error": 20,
         "val/loss": 20,
     }
-    assert metric_names.find_signals(counts, "val/error", counts) == {
+    assert metric_names.find_signal_metrics(counts, "val/error", counts) == {
         "train_loss": "train/loss",
         "valid_loss": "val/loss",
         "grad_norm": "train/grad_norm",
@@ -118,7 +118,7 @@ def test_signals_of_lightning():
         "train_acc": 10,
         "lr-Adam": 900,
     }
-    found = metric_names.find_signals(counts, "val_acc", counts)
+    found = metric_names.find_signal_metrics(counts, "val_acc", counts)
     assert found["train_loss"] == "train_loss_step"
     assert found["train_eval_loss"] == "train_loss_epoch"
     assert found["train_objective"] == "train_acc"
@@ -128,7 +128,7 @@ def test_signals_of_lightning():
 
 def test_signals_of_transformers():
     counts = {"loss": 100, "eval_loss": 10, "grad_norm": 100, "learning_rate": 100, "eval_runtime": 10}
-    found = metric_names.find_signals(counts, "eval_loss", counts)
+    found = metric_names.find_signal_metrics(counts, "eval_loss", counts)
     assert found["train_loss"] == "loss"
     assert found["grad_norm"] == "grad_norm"
     assert "train_objective" not in found
@@ -137,16 +137,38 @@ def test_signals_of_transformers():
 
 def test_a_layers_gradient_norm_is_not_the_global_one():
     counts = {"grad_norm/layers.0.attention.weight.out": 9, "val/loss": 3}
-    assert "grad_norm" not in metric_names.find_signals(counts, "val/loss", counts)
+    assert "grad_norm" not in metric_names.find_signal_metrics(counts, "val/loss", counts)
 
 
 def test_the_loss_scale_is_no_loss():
     counts = {"train/loss_scale": 9, "train/skipped_steps": 9, "val/loss": 3}
-    found = metric_names.find_signals(counts, "val/loss", counts)
+    found = metric_names.find_signal_metrics(counts, "val/loss", counts)
     assert found["loss_scale"] == "train/loss_scale"
     assert found["skipped_steps"] == "train/skipped_steps"
     assert "train_loss" not in found
     assert metric_names.guess_objective(counts) == "val/loss"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train/max_attention_logit",
+        "max_attention_logit",
+        "max_attn_logit",
+        "attn_logit_max",
+        "max_qk_logit",
+        "attn/max_logits",
+    ],
+)
+def test_the_largest_attention_logit_is_a_signal_and_no_objective(name):
+    counts = {name: 100, "attn/layer_3/max_logit": 100, "mean_attention_logit": 100, "val/loss": 3}
+    assert metric_names.find_signals(counts, "val/loss", counts)["attention_logit"] == name
+    assert not metric_names.measures_success(name)
+
+
+def test_the_logit_of_one_layer_is_not_that_of_the_model():
+    counts = {"attn/layer_3/max_logit": 100, "val/loss": 3}
+    assert "attention_logit" not in metric_names.find_signals(counts, "val/loss", counts)
 
 
 def test_an_evaluations_speed_is_no_signal_and_no_objective():
@@ -158,12 +180,12 @@ def test_an_evaluations_speed_is_no_signal_and_no_objective():
         "loss": 40,
     }
     assert metric_names.guess_objective(counts) == "eval_loss"
-    assert metric_names.find_signals(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
+    assert metric_names.find_signal_metrics(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
 
 
 def test_one_number_a_run_is_no_loss_curve():
     counts = {"train_loss": 3, "loss": 60, "eval_loss": 24, "train_samples_per_second": 3}
-    found = metric_names.find_signals(counts, "eval_loss", counts, {"train_loss", "train_samples_per_second"})
+    found = metric_names.find_signal_metrics(counts, "eval_loss", counts, {"train_loss", "train_samples_per_second"})
     assert found["train_loss"] == "loss"
     assert "train_eval_loss" not in found
     assert found["examples_per_second"] == "train_samples_per_second"
@@ -171,7 +193,7 @@ def test_one_number_a_run_is_no_loss_curve():
 
 def test_our_own_training_loss_comes_first():
     counts = {"train/loss": 50, "train_loss_step": 50, "val_loss": 5}
-    assert metric_names.find_signals(counts, "val_loss", counts)["train_loss"] == "train/loss"
+    assert metric_names.find_signal_metrics(counts, "val_loss", counts)["train_loss"] == "train/loss"
 
 
 def test_a_curve_comes_before_the_best_of_it_so_far():
@@ -185,9 +207,9 @@ def test_words_that_look_like_several(metric):
 
 def test_the_losses_of_a_game_are_no_training_loss():
     points = {"fid": 10, "train/g_loss": 1000, "train/d_loss": 1000}
-    assert metric_names.find_signals(points, "fid", points) == {}
+    assert metric_names.find_signal_metrics(points, "fid", points) == {}
     points |= {"train/loss": 1000}
-    assert metric_names.find_signals(points, "fid", points) == {"train_loss": "train/loss"}
+    assert metric_names.find_signal_metrics(points, "fid", points) == {"train_loss": "train/loss"}
 
 
 def test_a_loss_of_batches_is_no_evaluated_training_loss():

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from advisor.tracking.study.metric_names import find_signals, measures_success
-from advisor.tracking.study.policy_names import find_policy_signals, is_diagnostic
+from advisor.tracking.study.metric_names import find_signal_metrics, measures_success
+from advisor.tracking.study.policy_names import find_policy_metrics, is_diagnostic
 
 TRL = (
     "train/reward train/reward_std train/entropy train/kl train/frac_reward_zero_std train/completions/clipped_ratio "
@@ -12,33 +12,33 @@ VERL = "critic/score/mean critic/rewards/mean actor/entropy actor/kl_loss respon
 
 
 def test_the_metrics_of_trl_are_found_with_and_without_their_prefix() -> None:
-    found = find_policy_signals(TRL)
+    found = find_policy_metrics(TRL)
     assert found["groups_without_advantage"] == "train/frac_reward_zero_std"
     assert found["completions_truncated"] == "train/completions/clipped_ratio"
     assert found["policy_kl"] == "train/kl"
     assert found["rollout_mismatch"] == "train/sampling/sampling_logp_difference/mean"
     assert len(found) == 7
-    assert find_policy_signals(["reward", "entropy"]) == {"policy_reward": "reward", "policy_entropy": "entropy"}
+    assert find_policy_metrics(["reward", "entropy"]) == {"policy_reward": "reward", "policy_entropy": "entropy"}
 
 
 def test_the_metrics_of_verl_are_found() -> None:
-    found = find_policy_signals(VERL)
+    found = find_policy_metrics(VERL)
     assert found["policy_reward"] == "critic/score/mean"
     assert found["policy_entropy"] == "actor/entropy"
     assert "groups_without_advantage" not in found
 
 
 def test_the_metrics_of_slime_are_found() -> None:
-    assert find_policy_signals(SLIME) == {"policy_reward": SLIME[0], "rollout_mismatch": SLIME[1]}
+    assert find_policy_metrics(SLIME) == {"policy_reward": SLIME[0], "rollout_mismatch": SLIME[1]}
 
 
 def test_without_a_reward_an_entropy_is_that_of_another_training() -> None:
-    assert find_policy_signals(["train/entropy", "train/loss"]) == {}
+    assert find_policy_metrics(["train/entropy", "train/loss"]) == {}
 
 
 def test_they_are_signals_of_a_study_and_no_objective() -> None:
     metrics = [*TRL, "eval_reward"]
-    signals = find_signals(metrics, "eval_reward", dict.fromkeys(metrics, 10))
+    signals = find_signal_metrics(metrics, "eval_reward", dict.fromkeys(metrics, 10))
     assert signals["policy_reward"] == "train/reward"
     assert is_diagnostic("train/kl")
     assert not measures_success("train/completions/clipped_ratio")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from advisor.model.formula import parse
-from advisor.tracking.study.relations import _medians, find_dependent, length_factor
+from advisor.tracking.study.relations import _medians, find_dependent, steps_per_unit
 
 
 def random_settings(n=20, seed=0):
@@ -79,9 +79,9 @@ def test_ties_are_found_among_many_hyperparameters():
 
 def test_a_length_is_known_by_the_last_steps():
     lengths = [9, 27, 81, 9, 27, 81, 27, 9, 81, 27, 9, 27]
-    assert length_factor(lengths, [10 * n - 1 for n in lengths]) == 10
-    assert length_factor(lengths, [min(10 * n - 1, 400) for n in lengths]) is None
-    assert length_factor(lengths, [809] * 12) is None
+    assert steps_per_unit(lengths, [10 * n - 1 for n in lengths]) == 10
+    assert steps_per_unit(lengths, [min(10 * n - 1, 400) for n in lengths]) is None
+    assert steps_per_unit(lengths, [809] * 12) is None
 
 
 def test_medians_leave_out_what_is_not_a_number():

@@ -13,8 +13,9 @@ STEPS = np.arange(N)
 FALLING = 1.5 + 1.5 * np.exp(-STEPS / 60)
 
 
-def stairs(height=0.4):
-    return FALLING - height * (STEPS // EPOCH)
+def stairs(share=0.25):
+    """A loss that falls by this share of itself at each start of an epoch."""
+    return FALLING * (1 - share) ** (STEPS // EPOCH)
 
 
 def noisy(curve, seed, noise=0.15):
@@ -44,6 +45,13 @@ def test_fires_with_its_advice():
     assert finding.confidence > 0.9
     (spec,) = plan(study, [result]).specs
     assert "validation data" in " ".join(spec.notes)
+
+
+def test_falls_of_constant_height_are_found_as_well():
+    (finding,) = verdict(
+        "curve-staircase", study_of([noisy(FALLING - 0.4 * (STEPS // EPOCH), i) for i in range(3)])
+    ).findings
+    assert "35 %" in finding.message
 
 
 def test_one_trial_of_three_starts_suffices():

@@ -38,8 +38,14 @@ def test_a_constant_mismatch_points_to_another_precision() -> None:
     assert "precision" in finding.action
 
 
-@pytest.mark.parametrize(("start", "end"), [(0.003, 0.001), (0.02, 0.05), (1.0, 0.02), (0.2, 0.1)])
-def test_quiet_if_the_engine_agrees_late(start: float, end: float) -> None:
+def test_a_mismatch_that_falls_as_the_policy_becomes_sure_is_one_of_the_first_half() -> None:
+    (finding,) = verdict(RULE, study(0.6, 0.1)).findings
+    assert "In the first half" in finding.message
+    assert "precision" in finding.action
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.003, 0.001), (0.02, 0.05), (0.15, 0.02), (0.2, 0.1)])
+def test_quiet_if_the_engine_agrees(start: float, end: float) -> None:
     assert verdict(RULE, study(start, end)).status == "quiet"
 
 

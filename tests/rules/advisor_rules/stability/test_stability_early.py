@@ -194,7 +194,7 @@ def test_an_objective_that_is_maximised_falls_in_its_own_values():
     )
     (finding,) = verdict("stability-early", study).findings
     assert "objective" in finding.message
-    assert re.search(r"fell from 0\.\d+ to .* at step 2", str(finding.message))
+    assert re.search(r"fell from 0\.\d+ at its start to .* at step 2", str(finding.message))
 
 
 def test_a_warmup_is_not_counted_in_epochs():

@@ -1,0 +1,74 @@
+"""The description of the study: its sheet of facts and its search space."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from advisor.model.spec import SAME, Parameter
+from advisor.model.words import clean, number, setting
+from advisor.report.model import ReportData
+from advisor.report.text.study_diff import describe
+
+
+def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
+    """Return (label, value) rows of the study's description, without unknown values."""
+    spec, made = report.spec, report.provenance
+    best = report.best
+    rows: list[tuple[str, str | None]] = [
+        ("Study", clean(spec.study)),
+        ("Goal", clean(spec.goal) or None),
+        ("Round", str(spec.round)),
+        ("Parent", clean(spec.parent) if spec.parent else None),
+        ("Objective", f"{spec.objective.direction} {clean(spec.objective.metric)}"),
+        ("Trials", _trial_counts(report)),
+        ("Best value", f"{number(best.value)} ({clean(best.name)}{_best_step_text(report)})" if best else "none"),
+        ("Training steps", f"{spec.max_train_steps:,}" if spec.max_train_steps else None),
+        ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
+        ("Period", _period_text(made.started, made.ended)),
+        ("Logged values", f"{made.points:,}"),
+        *((f"Best trial's {label}", clean(value)) for label, value in made.reproduce),
+        ("Command", clean(made.command) if made.command else None),
+    ]
+    return tuple((label, value) for label, value in rows if value is not None)
+
+
+def _trial_counts(report: ReportData) -> str:
+    counts = report.counts
+    parts = counts.in_words()
+    return f"{counts.total:,}" + (f" ({parts})" if parts else "")
+
+
+def _best_step_text(report: ReportData) -> str:
+    best = report.best
+    if best is None or best.step is None:
+        return ""
+    if not best.last_step:
+        return f", step {best.step:,}"
+    return f", step {best.step:,} of {best.last_step:,}"
+
+
+def _period_text(started: float | None, ended: float | None) -> str | None:
+    def day(seconds: float) -> str:
+        try:
+            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+        except (OverflowError, OSError, ValueError):
+            return "?"
+
+    if not started:  # some stores have 0 for an unknown time
+        return None
+    return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
+
+
+def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
+    """Return (name, role, domain, best trial's value, source) of every hyperparameter. Searched ones come first."""
+    best = report.best.params if report.best is not None else {}
+    items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
+    return tuple(
+        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _parameter_source(p)))
+        for n, p in items
+    )
+
+
+def _parameter_source(parameter: Parameter) -> str:
+    """Return the source of a parameter whose range was not inferred."""
+    return SAME if parameter.why == SAME else "declared"

@@ -1,0 +1,113 @@
+"""Attention logits that grow far beyond those of the good trials, in trials that end worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.finding import MissingData
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+from advisor.stats.blocks import BLOCKS, MeanLevel, mean_level
+
+MIN_POINTS = 20
+"""Minimum number of logged logits of a trial: each quarter must show their noise."""
+
+_START = 5
+"""Number of losses at the start of a training whose median is its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The largest attention logits of one trial, on a log scale, beside the best trial's results."""
+
+    trial: Trial
+    before: MeanLevel
+    """Log of the logits in the second quarter of the training."""
+    late: MeanLevel
+    """Log of the logits in the last quarter."""
+    p_worse: float
+    """p-value of results that are worse than the best trial's at the same steps in the second half; 0 for a trial that diverged."""
+
+    @property
+    def size(self) -> float:
+        """Geometric mean of the logits in the last quarter."""
+        return math.exp(self.late.mean)
+
+    def p_grown(self, reference: MeanLevel, factor: float) -> float:
+        """Return the larger p-value of two tests: the late logits exceed the reference by the factor, and they have grown."""
+        shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
+        return max(shifted.p_above_other(reference), self.late.p_above_other(self.before))
+
+
+def read(study: Study, material: float) -> list[Logits]:
+    """Return the logits of each trial that logged enough of them, best trial first. Raises MissingData if none can be compared.
+
+    material: minimum difference of worse results, as a share of the best trial's gain.
+    """
+    ranked = study.ranked()
+    failed = [t for t in study.trials if t.status in ("diverged", "not_learned")]
+    found = [_logits(study, t, ranked[0], material) for t in [*ranked, *failed] if ranked]
+    logged = [entry for entry in found if entry is not None]
+    if not logged:
+        raise MissingData(
+            f"no trial logged {MIN_POINTS} values of the model's largest attention logit; log it as train/max_attention_logit "
+            "(the maximum over all layers, in one metric), for example at each step",
+            needs="design",
+        )
+    if logged[0].trial != ranked[0] or len(logged) < 2:
+        raise MissingData(
+            "attention logits of the best trial and of a second one are needed to compare them", needs="trials"
+        )
+    return logged
+
+
+def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits | None:
+    curve = study.peaks(trial, "attention_logit").finite
+    values = np.log(curve.values[(curve.values > 0) & (curve.steps <= _end(study, trial))])
+    p = _p_worse(study, trial, best, material)
+    if len(values) < MIN_POINTS or p is None:
+        return None
+    quarter = len(values) // 4
+    return Logits(trial, _level_with_trend(values[quarter : 2 * quarter]), _level_with_trend(values[-quarter:]), p)
+
+
+def _end(study: Study, trial: Trial) -> float:
+    """Return the last step at which the training loss was at most its start; infinite if no loss was logged.
+
+    After it, the loss explodes, and so may all weights and logits, whatever the cause.
+    """
+    losses = study.curve(trial, "train_loss").finite
+    if not len(losses):
+        return math.inf
+    return float(losses.steps[losses.values <= np.median(losses.values[:_START])][-1])
+
+
+def _level_with_trend(values: FloatArray) -> MeanLevel:
+    """Return the mean of a quarter (n,), n >= 5. Its noise is that of block means around a line: steady growth is no noise."""
+    means = np.array([part.mean() for part in np.array_split(values, BLOCKS)])
+    at = np.arange(BLOCKS)
+    residuals = means - np.polyval(np.polyfit(at, means, 1), at)
+    freedom = BLOCKS - 2.0
+    return MeanLevel(float(means.mean()), math.sqrt(float(residuals @ residuals) / freedom / BLOCKS), freedom)
+
+
+def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
+    """Return the p-value of results worse than the best trial's by `material` of its gain; None with fewer than two of them."""
+    if trial.status == "diverged":
+        return 0.0
+    if trial == best:
+        return 1.0
+    cost, least = study.cost_curve(trial).finite, study.cost_curve(best).finite
+    gain = float(least.values[0] - least.values.min())
+    late = slice(len(cost) // 2, None)
+    differences: FloatArray = cost.values[late] - np.interp(cost.steps[late], least.steps, least.values)
+    return mean_level(differences).p_above(material * gain) if len(differences) >= 2 else None
+
+
+def reference(good: Sequence[Logits]) -> MeanLevel:
+    """Return the late logits of the good trial with the largest ones."""
+    return max((entry.late for entry in good), key=lambda late: late.mean)
