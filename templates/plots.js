@@ -90,9 +90,11 @@ const mark = (index) => {
   for (const ring of $$(".ring")) ring.remove();
   for (const lit of $$(".lit")) lit.classList.remove("lit");
   if (index === null) return;
+  const visible = plots.filter((plot) => plot.svg.checkVisibility()); // before any ring, so that one layout is enough
   for (const plot of plots) {
     for (const path of plot.svg.querySelectorAll(`path:is(.crv, .pc *)[data-t="${index}"]`)) path.classList.add("lit");
-    if (!plot.svg.checkVisibility()) continue;
+  }
+  for (const plot of visible) {
     for (const p of plot.points()) {
       if (p.trial !== index || p.between || p.path.classList.contains("crv")) continue;
       const ring = document.createElementNS(SVG, "circle");

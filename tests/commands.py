@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from forks import Fork
 
 from advisor.cli import main
 
@@ -36,6 +37,11 @@ def outcome_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[
     status = status_of(*arguments)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
+
+
+def fork(words: Sequence[str], folder: Path) -> Fork:
+    """Start the command line in a fork, which has its modules imported."""
+    return Fork(words, folder, {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
 
 
 def start(words: Sequence[str], folder: Path, *, program: Sequence[str] = ADVISOR) -> subprocess.Popen[str]:

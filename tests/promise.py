@@ -1,4 +1,4 @@
-"""Tests of promises on simulated studies: a third of them in `make test`, all in `make test-slow`."""
+"""Tests of promises on simulated studies: a sixth of them in `make test`, all in `make test-slow`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SIGNIFICANT = 0.04
 
 
 def studies(count: int) -> range:
-    """Return the seeds of the studies: `count` in a full run, a third of them in a quick one."""
-    return range(1, 1 + (count if ALL else -(-count // 3)))
+    """Return the seeds of the studies: `count` in a full run, a sixth of them in a quick one."""
+    return range(1, 1 + (count if ALL else -(-count // 6)))
 
 
 def kept(alarms: int, asked: int, promised: float = 0.05) -> bool:

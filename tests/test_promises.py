@@ -6,7 +6,7 @@ import pytest
 from promise import ALL
 
 pytestmark = pytest.mark.xdist_group("promises")  # they share the counts
-STUDIES = 10 if ALL else 3
+STUDIES = 10 if ALL else 2
 """Studies of each family; `benchmarks/quality/promises.py` judges many more."""
 SIGNIFICANT = 0.005
 

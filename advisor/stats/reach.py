@@ -53,7 +53,7 @@ def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, F
 
     curves: steps and `best_so_far` of each curve.
     """
-    ends = (int(np.searchsorted(steps, step, "right")) - 1 for steps, _ in curves)
+    ends = (int(steps.searchsorted(step, "right")) - 1 for steps, _ in curves)
     return np.array([costs[end] if end >= 0 else np.inf for end, (_, costs) in zip(ends, curves, strict=True)])
 
 

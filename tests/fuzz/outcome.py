@@ -22,7 +22,7 @@ from promise import ALL
 
 from advisor.model.errors import AdvisorError
 
-FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1" if ALL else "0.1"))
+FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1" if ALL else "0.05"))
 """Factor for the number of cases; if it is above 1, the cases differ from run to run."""
 DEADLINE_S = 120.0
 """Seconds per case. A case takes well below a second on an idle machine."""

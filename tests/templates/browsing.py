@@ -6,9 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Open = Callable[..., tuple[Any, list[str]]]
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true })"
+
+
+def in_themes_and_widths(narrow: int) -> pytest.MarkDecorator:
+    """Run a test in each theme and at both widths, 1200 pixels and `narrow`; two of these four cases are slow tests."""
+    cases = [("light", 1200), ("dark", narrow)]
+    others = [pytest.param("light", narrow, marks=pytest.mark.slow), pytest.param("dark", 1200, marks=pytest.mark.slow)]
+    return pytest.mark.parametrize(("theme", "width"), [*cases, *others])
 
 
 def write(folder: Path, text: str) -> Path:

@@ -8,11 +8,14 @@ import pytest
 
 from advisor.report import Report
 from tests.advisor.report.studies import make_report, make_study
+from tests.templates.hostile import hostile_report
+
+TRIALS = 80
 
 
 @pytest.fixture(scope="session")
 def report() -> Report:
-    return make_report(make_study())
+    return make_report(make_study(TRIALS))
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +23,17 @@ def page_file(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(report.to_html(), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def hostile_page() -> str:
+    return hostile_report().to_html()
+
+
+@pytest.fixture(scope="session")
+def large_page() -> str:
+    """The page of a study of 5,000 trials."""
+    return make_report(make_study(5000)).to_html()
 
 
 @pytest.fixture

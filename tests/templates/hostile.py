@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from advisor.model.change import FixParameter
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Verdict
@@ -59,6 +61,7 @@ CORPUS = (
 )
 
 
+@cache
 def hostile_report() -> Report:
     """Every string of the corpus as a study, metric, parameter, choice, trial, message, caption, label and reason."""
     names = list(CORPUS)
@@ -73,7 +76,7 @@ def hostile_report() -> Report:
         parameters=parameters,
         notes=tuple(names),
     )
-    study = make_study(len(names) * 2, spec=spec, names=names, statuses={0: "infeasible", 1: "diverged"}, dense=False)
+    study = make_study(len(names), spec=spec, names=names, statuses={0: "infeasible", 1: "diverged"}, dense=False)
     study = Study(
         spec,
         study.trials,

@@ -12,8 +12,8 @@ from advisor.history.model import History, Outcome, Round, hit_rates
 from advisor.model.prediction import BestReaches, Prediction
 from advisor.model.spec import Objective
 from advisor.report import Report
-from tests.advisor.report.studies import make_report, make_study
 
+pytestmark = pytest.mark.xdist_group("pages")  # they share reports and the browser
 EVIL = "</script><img src=x onerror=hacked=1>\u202e"
 
 
@@ -22,7 +22,7 @@ def outcome(judged: str) -> Outcome:
     return Outcome(prediction=made, judged=judged, predicted=f"the best {EVIL} is 0.3", observed=f"{EVIL} is 0.28")
 
 
-def with_rounds() -> Report:
+def hostile_history() -> History:
     rounds = tuple(
         Round(
             study=f"{EVIL}-{i}",
@@ -39,30 +39,34 @@ def with_rounds() -> Report:
         )
         for i in (1, 2)
     )
-    history = History(
+    return History(
         objective=Objective(metric="val/loss", direction="minimize"),
         rounds=rounds,
         said=(f"3 trials of {EVIL} count.",),
         hit_rates=hit_rates(o for r in rounds for o in r.outcomes),
         stop="Stop.",
     )
-    return make_report(make_study()).model_copy(update={"history": history})
 
 
-def test_the_page_judges_each_prediction() -> None:
-    page = with_rounds().to_html()
+@pytest.fixture(scope="module")
+def with_rounds(report: Report) -> Report:
+    return report.model_copy(update={"history": hostile_history()})
+
+
+def test_the_page_judges_each_prediction(with_rounds: Report) -> None:
+    page = with_rounds.to_html()
     for text in ("undecided", "did not", "curve-saturated: 1 of 2 came true (50 %, predicted 90 %); 1 undecided"):
         assert text in page
-    assert page == with_rounds().to_html()
+    assert page == with_rounds.to_html()
     assert "onerror=hacked" not in page.replace("&lt;img src=x onerror=hacked", "")
 
 
-def test_a_study_without_earlier_rounds_has_no_such_section() -> None:
-    assert 'id="rounds"' not in make_report(make_study()).to_html()
+def test_a_study_without_earlier_rounds_has_no_such_section(report: Report) -> None:
+    assert 'id="rounds"' not in report.to_html()
 
 
-def test_markdown_has_two_lines_on_the_rounds() -> None:
-    text = with_rounds().to_markdown()
+def test_markdown_has_two_lines_on_the_rounds(with_rounds: Report) -> None:
+    text = with_rounds.to_markdown()
     assert "Round 2: 12 trials, and 3 from earlier rounds that lie in this space" in text
     assert "1 of 2 came true" in text
     assert "<img" not in text
@@ -71,9 +75,9 @@ def test_markdown_has_two_lines_on_the_rounds() -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [602, 1200])
 def test_the_section_fits_the_page_and_runs_nothing(
-    open_page: Callable[..., tuple[Any, list[str]]], tmp_path: Path, width: int
+    open_page: Callable[..., tuple[Any, list[str]]], tmp_path: Path, with_rounds: Report, width: int
 ) -> None:
-    (tmp_path / "page.html").write_text(with_rounds().to_html(), encoding="utf-8")
+    (tmp_path / "page.html").write_text(with_rounds.to_html(), encoding="utf-8")
     page, trouble = open_page(tmp_path / "page.html", viewport={"width": width, "height": 900})
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -12,7 +12,7 @@ from advisor.report.formats import view
 from tests.advisor.report.studies import make_report, make_study
 from tests.templates.browsing import Open, place_of_best, write
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("pages")]  # they share reports and the browser
 
 
 def heights(page: Any, selector: str) -> list[list[float]]:

@@ -29,6 +29,11 @@ class Progress:
         return reach.best_so_far(self.costs)
 
     @cached_property
+    def final(self) -> float:
+        """Lowest cost of all evaluations."""
+        return float(self.best[-1])
+
+    @cached_property
     def level(self) -> FloatArray:
         """Median of the last three costs at each evaluation, shape (n,)."""
         return reach.levels(self.costs)
@@ -97,14 +102,15 @@ class Policy:
         first = at - self.in_a_row + 1
         if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
             return None
+        incumbent = min(s.final for s in siblings)
+        evaluations = range(at, first - 1, -1)
+        if any(not float(trial.best[k]) - incumbent > trial.extrapolated_gain[k] for k in evaluations):
+            return None
         completed = [(s.steps, s.best) for s in siblings]
-        finals = np.array([s.best[-1] for s in siblings])
-        incumbent, margin = float(finals.min()), self.margin(len(siblings))
+        finals, margin = np.array([s.final for s in siblings]), self.margin(len(siblings))
         bounds = None
-        for k in range(at, first - 1, -1):
+        for k in evaluations:
             best, own = float(trial.best[k]), float(trial.extrapolated_gain[k])
-            if not best - incumbent > own:
-                return None
             costs = reach.lowest_costs_by(float(trial.steps[k]), completed)
             later = reach.later_gain(best, costs, finals)
             if not best - incumbent > margin * later or best <= np.median(costs):

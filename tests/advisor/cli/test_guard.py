@@ -9,6 +9,7 @@ from pathlib import Path
 
 import commands
 import pytest
+from forks import Fork
 from guarded import log_study
 from launches import wait_until
 from mlflow.tracking import MlflowClient
@@ -52,8 +53,8 @@ def test_a_continued_trial_need_not_be_stopped(database: str, advisor: commands.
     assert out.endswith("None needs to be stopped.\n")
 
 
-def start_watching(uri: str, run_id: str, folder: Path) -> subprocess.Popen[str]:
-    return commands.start(["guard", "e", "--tracking-uri", uri, "--watch", "verdict", "--run", run_id], folder)
+def start_watching(uri: str, run_id: str, folder: Path) -> Fork:
+    return commands.fork(["guard", "e", "--tracking-uri", uri, "--watch", "verdict", "--run", run_id], folder)
 
 
 @pytest.mark.parametrize("end", ["ended", "deleted"])

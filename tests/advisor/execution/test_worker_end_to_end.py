@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,6 +10,7 @@ import commands
 import psutil
 import pytest
 from commands import status_of
+from forks import Fork
 from launches import wait_until
 from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
@@ -75,12 +75,12 @@ def words(folder: Path, trials: int, *options: str, command: tuple[str, ...] = (
     return ["run", "study.yaml", "--tracking-uri", uri(folder), *options, "--", *command]
 
 
-def start(folder: Path, trials: int, *options: str) -> subprocess.Popen:
+def start(folder: Path, trials: int, *options: str) -> Fork:
     """Start `advisor run` as a process of its own."""
-    return commands.start(words(folder, trials, *options), folder)
+    return commands.fork(words(folder, trials, *options), folder)
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+def finish(process: Fork) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     assert "Traceback" not in err
     return process.returncode, out, err

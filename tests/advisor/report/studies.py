@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -290,6 +291,7 @@ def make_report(study: Study, verdicts: Sequence[Verdict] | None = None, rules: 
     return build_report(study, judged, following.specs, following.deferred, rules=rules, command=COMMAND)
 
 
+@cache
 def explained_report() -> Report:
     """The usual report, with its last finding explained by its first."""
     study = make_study()

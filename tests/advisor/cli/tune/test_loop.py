@@ -1,7 +1,6 @@
 """`advisor tune` on a real training and a real store: a wrong space, interruptions, and decisions that are kept."""
 
 import signal
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 import commands
 import pytest
 from commands import status_of
+from forks import Fork
 from launches import wait_until
 
 from advisor import contract
@@ -62,9 +62,9 @@ def words(trials: int, *options: str) -> list[str]:
     return ["tune", "study.yaml", *where, "--trials", str(trials), *options, "--", *command]
 
 
-def start(folder: Path, trials: int) -> subprocess.Popen:
+def start(folder: Path, trials: int) -> Fork:
     """Start `advisor tune` as a process of its own."""
-    return commands.start(words(trials), folder)
+    return commands.fork(words(trials), folder)
 
 
 def lines(folder: Path, name: str) -> list[str]:

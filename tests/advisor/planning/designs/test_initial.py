@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import ADVISOR
+from commands import ADVISOR, outcome_of
 
 from advisor.cli import main
 from advisor.model.spec import Objective, Parameter
@@ -106,22 +106,21 @@ def test_conditional_hyperparameters_go_with_their_value():
     assert loads(dump(sgd)) == sgd
 
 
-def test_it_writes_a_study_that_run_takes(tmp_path: Path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_it_writes_a_study_that_run_takes(project: Path, capsys):
     main(["init", "--optimizer", "adam", "--trials", "12", *KNOWN])
-    spec = load(tmp_path / "study.yaml")
+    spec = load(project / "study.yaml")
     assert set(spec.searched) == {"learning_rate", "beta1"}
     assert "advisor run study.yaml -- python train.py" in capsys.readouterr().out
-    (tmp_path / "train.py").write_text(
+    (project / "train.py").write_text(
         "import sys, mlflow\n"
         "with mlflow.start_run():\n"
         "    for step in (1, 2, 3):\n"
         "        mlflow.log_metric('valid/error', float(sys.argv[1]) / step, step=step)\n"
     )
     command = [sys.executable, "train.py", "{learning_rate}", "{beta1}"]
-    main(["run", "study.yaml", "--trials", "1", "--quiet", "--tracking-uri", "sqlite:///m.db", "--", *command])
-    main(["analyze", "study", "--tracking-uri", "sqlite:///m.db", "--quiet"])
-    assert (tmp_path / "advisor-report" / "findings.json").is_file()
+    main(["run", "study.yaml", "--trials", "1", "--quiet", "--tracking-uri", "sqlite:///mlflow.db", "--", *command])
+    main(["analyze", "study", "--tracking-uri", "sqlite:///mlflow.db", "--quiet"])
+    assert (project / "advisor-report" / "findings.json").is_file()
 
 
 def test_the_direction_follows_from_the_metrics_name(tmp_path: Path, capsys):
@@ -255,13 +254,11 @@ def test_a_wrong_option_is_one_clear_line(options, said, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_without_a_terminal_it_names_the_option(tmp_path: Path):
-    command = [*ADVISOR, "init", "--optimizer", "adam"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, timeout=120
-    )
-    assert done.returncode == 2
-    assert "--metric is missing" in done.stderr
+def test_without_a_terminal_it_names_the_option(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = outcome_of(capsys, "init", "--optimizer", "adam")
+    assert status == 2
+    assert "--metric is missing" in err
     assert not list(tmp_path.iterdir())
 
 
@@ -277,15 +274,16 @@ def test_on_a_terminal_it_asks(tmp_path: Path):
     assert (spec.objective.direction, spec.trials, spec.max_train_steps) == ("maximize", 12, 3000)
 
 
-def test_optimizers_are_compared_in_files_of_their_own(tmp_path: Path):
-    command = [*ADVISOR, "init", *KNOWN, "--trials", "40", "--compare", "optimizer=sgd,adam"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
+def test_optimizers_are_compared_in_files_of_their_own(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["init", *KNOWN, "--trials", "40", "--compare", "optimizer=sgd,adam"]
+    status, out, err = outcome_of(capsys, *command)
+    assert status == 0, err
     sgd, adam = load(tmp_path / "study-sgd.yaml"), load(tmp_path / "study-adam.yaml")
     assert set(sgd.searched) == {"learning_rate", "momentum"}
     assert set(adam.searched) == {"learning_rate", "beta1"}
     assert (sgd.parameters["learning_rate"].high, adam.parameters["learning_rate"].high) == (1, 0.03)
-    assert done.stdout.count("advisor run") == 2
+    assert out.count("advisor run") == 2
 
 
 @pytest.mark.parametrize(
@@ -296,11 +294,11 @@ def test_optimizers_are_compared_in_files_of_their_own(tmp_path: Path):
         (["--compare", "optimizer=sgd,adam", "--find-steps", "1000"], "one optimizer"),
     ],
 )
-def test_what_suits_only_one_optimizer_is_refused(tmp_path: Path, options, message):
-    command = [*ADVISOR, "init", *KNOWN, "--trials", "40", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_what_suits_only_one_optimizer_is_refused(tmp_path: Path, options, message, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = outcome_of(capsys, "init", *KNOWN, "--trials", "40", *options)
+    assert status == 2
+    assert message in err
     assert not list(tmp_path.iterdir())
 
 

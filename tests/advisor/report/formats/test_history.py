@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from advisor.report.formats.history import render_markdown, render_plain
-from tests.templates.test_rounds import EVIL, with_rounds
+from tests.templates.test_rounds import EVIL, hostile_history
 
 
 def test_a_terminal_gets_a_table_and_the_predictions() -> None:
-    history = with_rounds().history
-    assert history is not None
+    history = hostile_history()
     lines = list(render_plain([history], history.hit_rates, 1))
     assert lines[1].split() == ["round", "study", "trials", "best", "best", "so", "far"]
     assert any(line.startswith("    came true: the best ") for line in lines)
@@ -17,8 +16,7 @@ def test_a_terminal_gets_a_table_and_the_predictions() -> None:
 
 
 def test_no_name_is_markup_in_markdown() -> None:
-    history = with_rounds().history
-    assert history is not None
+    history = hostile_history()
     text = "\n".join(render_markdown([history], history.hit_rates, 1))
     assert "| round | study | trials | best | best so far |" in text
     assert EVIL not in text

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
@@ -97,7 +98,7 @@ def test_it_keeps_its_promise():
     """Gradients that are typically twice epsilon never raise it, however noisy and whatever the number of trials."""
     rng = np.random.default_rng(5)
     fired = 0
-    for i in range(200):
+    for i in studies(200):
         size = 10 ** rng.uniform(-9, -2)
         gradients = list(2 * size * rng.uniform(1, 10, size=rng.integers(1, 8)))
         fired += verdict("adam-epsilon", study_of(gradients, size, noise=rng.uniform(0, 1), seed=i)).status == "fired"

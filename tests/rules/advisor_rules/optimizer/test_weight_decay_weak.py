@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
@@ -92,7 +93,7 @@ def test_it_keeps_its_promise():
     """Studies in which any trial shrinks its weights by 4 % or more never raise it."""
     rng = np.random.default_rng(9)
     fired = 0
-    for _ in range(200):
+    for _ in studies(200):
         rates = 10 ** rng.uniform(-5, -2, size=rng.integers(1, 8))
         timescales = 10 ** rng.uniform(-6, -1.5, size=len(rates))
         timescales[0] = rng.uniform(0.041, 5)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 RULE = "batch-norm"
@@ -84,7 +85,7 @@ def test_it_cannot_tell():
 
 def test_it_keeps_its_promise():
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in studies(200):
         world, micro = int(rng.integers(1, 9)), int(rng.integers(1, 5))
         size = int(rng.integers(16, 257)) * world * micro
         tags = {**LAYERS, "batch_size": str(size), "micro_batches": str(micro), **ranks(world)}

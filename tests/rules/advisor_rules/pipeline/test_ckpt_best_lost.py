@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 RULE = "ckpt-best-lost"
@@ -106,5 +107,5 @@ def test_direction_and_units_do_not_matter():
 
 def test_it_keeps_its_promise():
     rng = np.random.default_rng(5)
-    fired = sum(verdict(RULE, study([decay(0, 0.1, rng) for _ in range(3)])).status == "fired" for _ in range(200))
-    assert fired <= 10
+    fired = sum(verdict(RULE, study([decay(0, 0.1, rng) for _ in range(3)])).status == "fired" for _ in studies(200))
+    assert fired <= scaled(10, of=200)

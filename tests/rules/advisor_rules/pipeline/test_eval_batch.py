@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 RULE = "eval-batch"
@@ -92,7 +93,7 @@ def test_it_cannot_tell_without_both_sizes():
 
 def test_it_keeps_its_promise():
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in studies(200):
         trials = int(rng.integers(1, 12))
         world, micro = int(rng.integers(1, 9)), int(rng.integers(1, 5))
         at_once = 2 ** rng.integers(0, 9, trials)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 RULE = "multi-host"
@@ -102,7 +103,7 @@ def test_it_cannot_tell_from_rank_0_alone():
 
 def test_it_keeps_its_promise():
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in studies(200):
         world = int(rng.integers(2, 17))
         n, batch = int(rng.integers(100, 50_000)), int(rng.integers(1, 65))
         shard = -(-n // world)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.engine.explain import explain
@@ -138,7 +139,7 @@ def test_repeats_as_a_study_of_two_seeds_has_them_tell():
 def test_coarse_results_that_agree_by_chance(trials, examples, points):
     random = np.random.default_rng(trials)
     fired = 0
-    for _ in range(100 if trials < 100 else 20):
+    for _ in studies(100 if trials < 100 else 20):
         rates = 0.05 + 0.5 * np.exp(-np.arange(points) / (points / 4))
         errors = random.binomial(examples, rates, size=(trials, points)) / examples
         params = [{"lr": float(v)} for v in random.uniform(size=trials)]

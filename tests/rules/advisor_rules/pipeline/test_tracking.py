@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.computed.pipeline.reproduction import reproduction
@@ -85,7 +86,7 @@ def test_what_it_takes_to_run_a_trial_again():
 
 def test_it_keeps_its_promise():
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in studies(200):
         commit = f"{rng.integers(2**40):x}"
         tags = [{**WHOLE, "git_commit": commit, "git_dirty": str(rng.random() < 0.5).lower()}] * int(
             rng.integers(1, 20)

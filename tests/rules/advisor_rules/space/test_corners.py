@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from promise import scaled, studies
+from promise import kept, scaled, studies
 
 from advisor_rules.space._corners import corner, likelihood_ratio
 
@@ -20,11 +20,11 @@ def test_a_corner_is_found_among_four_axes():
 
 def test_chance_shows_none():
     fired = 0
-    for seed in range(40):
+    for seed in studies(40):
         rng = np.random.default_rng(seed)
         found = corner(rng.random((25, 3)), rng.random(25) < 0.3)
         fired += found is not None and found.p <= 0.05
-    assert fired <= 6
+    assert kept(fired, len(studies(40)))
 
 
 @pytest.mark.parametrize("failed", [np.zeros(9, bool), np.ones(9, bool)])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.model.change import FixParameter, SetField
@@ -99,7 +100,7 @@ def test_running_and_failed_trials_break_nothing() -> None:
 
 def test_keeps_its_promise_whatever_else_varies() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in studies(200):
         count = int(rng.integers(2, 30))
         params = [{"lr": rng.random(), "batch_size": int(rng.integers(8, 99)), "epochs": 7} for _ in range(count)]
         curves = [rng.random(int(rng.integers(1, 20))) for _ in range(count)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.planning import plan
@@ -110,7 +111,7 @@ def test_says_what_it_lacks(study, reason):
 def test_it_keeps_its_promise():
     """Simulated scalers skip a step exactly if the scaled gradient, with its extremes, leaves the range; they never fire."""
     fired = 0
-    for seed in range(150):
+    for seed in studies(150):
         rng = np.random.default_rng(seed)
         trend = rng.uniform(-2, 4) * np.linspace(0, 1, 2 * N)
         norms = np.exp(rng.uniform(-3, 8) + trend + rng.uniform(0.1, 0.5) * rng.standard_t(5, size=2 * N))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.planning import plan
@@ -87,7 +88,7 @@ def test_it_keeps_its_promise():
     """Schedules that end with their training, however noisy its objective, never fire."""
     rng = np.random.default_rng(7)
     fired = 0
-    for i in range(200):
+    for i in studies(200):
         kind = rng.integers(3)
         shape = [decay(N, 0.0), 1 - STEPS / N, rng.uniform(0.001, 0.1) ** (STEPS / N)][kind]
         losses = [learned(rng.uniform(50, N), rng.uniform(0, 0.1), 10 * i + k) for k in range(3)]

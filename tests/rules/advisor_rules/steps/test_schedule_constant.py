@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Objective, StudySpec
@@ -125,7 +126,7 @@ def test_it_keeps_its_promise():
     """Any decay that can be told from noise in the logged rate is one."""
     rng = np.random.default_rng(2)
     fired = 0
-    for _ in range(200):
+    for _ in studies(200):
         shapes = [np.where(rng.uniform(0, 0.9) > T, 1.0, rng.uniform(0, 0.97)) for _ in range(rng.integers(1, 6))]
         fired += verdict("schedule-constant", study_of(shapes)).status == "fired"
     assert fired == 0

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 N = 50
@@ -79,12 +80,12 @@ def test_negated_and_maximised_is_the_same():
 def test_seldom_gives_the_wrong_verdict(truth):
     rng = np.random.default_rng(1)
     wrong = 0
-    for k in range(150):
+    for k in studies(150):
         curves = [falling(1000 * k + i) if truth == "compute-bound" else flat(1000 * k + i) for i in range(3)]
         curves = [c + rng.normal(0, 0.01, N) for c in curves]
         result = verdict(RULE, study(curves))
         wrong += any(not str(f.message).startswith(f"Training is {truth}:") for f in result.findings)
-    assert wrong <= 0.05 * 150
+    assert wrong <= scaled(0.05 * 150, of=150)
 
 
 def test_the_advice_fits_the_step_counts_that_other_rules_propose():
