@@ -35,7 +35,7 @@ from advisor.execution.plan import OnUpdate
 from advisor.execution.progress import EndedTrials
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
-from advisor.model.words import clean
+from advisor.model.words import clean, spelled
 from advisor.system import shell
 from advisor.system.notifier import Notifier
 from advisor.tracking.stores.location import Location
@@ -277,8 +277,9 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
 def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
     """Return a text with the best value so far, and the number of trials with each status except complete."""
-    best = summary.best
-    parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)})"] if best else []
+    best, others = summary.best, len(summary.leaders) - 1
+    equal = f" and {spelled(others, 'other')}" if others > 0 else ""
+    parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{equal})"] if best else []
     parts += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]
     return ", ".join(parts)
 

@@ -55,12 +55,16 @@ class Summary:
 
     @property
     def best(self) -> tuple[Key, float] | None:
-        """Key and objective value of the best job so far; None if no job has a value."""
-        values = [(o.best, key) for key, o in self.outcomes.items() if o.best is not None]
-        if not values:
-            return None
-        value, key = (max if self.maximize else min)(values)
-        return key, value
+        """First key and value of the jobs with the best objective value so far; None if no job has a value."""
+        leaders = self.leaders
+        return (leaders[0], float(self.outcomes[leaders[0]].best or 0.0)) if leaders else None
+
+    @property
+    def leaders(self) -> list[Key]:
+        """Keys of the jobs with the best objective value so far, in order: only an analysis can tell which of them is better."""
+        values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
+        best = (max if self.maximize else min)(values.values(), default=None)
+        return sorted(key for key, value in values.items() if value == best)
 
     @property
     def failed(self) -> int:

@@ -26,5 +26,7 @@ class EndedTrials:
     def _trial_line(self, summary: Summary, key: Key, place: int) -> str:
         outcome, best = summary.outcomes[key], summary.best
         value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
-        leads = "" if best is None or best[0] == key else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
+        leads = (
+            "" if best is None or best[1] == outcome.best else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
+        )
         return f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leads}"

@@ -52,6 +52,8 @@ class FixParameter(FrozenModel):
     why: str
     for_now: bool = False
     """If true, the final adaptive study searches this hyperparameter again."""
+    new_scores: bool = False
+    """True if results with this value are not comparable with earlier ones, such as rewards of longer completions."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter fixed at the value."""

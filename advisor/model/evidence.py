@@ -52,6 +52,8 @@ class CurveEvidence(FrozenModel):
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
     """Values of the metric to mark in the plot, such as a threshold."""
+    shares: bool = False
+    """Whether the metrics are shares: the axis goes from 0 to 1, so that small changes do not look large."""
 
 
 class HistogramEvidence(FrozenModel):

@@ -33,6 +33,9 @@ Status = Literal[
 """Status of a trial. `advisor.contract.STATUSES` explains the values that adapters write; the others are inferred from the curves.
 """
 
+DIGITS = 6
+"""Significant digits of a result; trials whose results have the same digits tie. 32-bit floats have about seven."""
+
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
 Signal = Literal[
@@ -58,6 +61,7 @@ Signal = Literal[
     "policy_kl",  # mean KL divergence of the policy from its reference
     "groups_without_advantage",  # share of groups of completions whose rewards are all equal
     "rollout_mismatch",  # mean absolute difference of log probabilities between the engine that samples and the trainer
+    "chosen_logp",  # mean log probability of the preferred answers, in a training by preferences
     "completions_truncated",  # share of completions that were cut off at the maximum length
 ]
 
@@ -87,6 +91,11 @@ class Curve:
         """The part of the curve whose values are finite."""
         keep = np.isfinite(self.values)
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
+
+
+def digits(value: float) -> float:
+    """Return the value with `DIGITS` significant digits: sums of equal numbers differ by rounding."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 _FEASIBLE = frozenset(("complete", "early_stopped", "pruned", "stopped"))
@@ -319,7 +328,7 @@ class Study:
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
         """Return the comparable trials, or those of `trials` that are comparable, best first.
 
-        Trials with the same best cost, such as a perfect score, are ordered by the mean cost in the second half.
+        Trials whose best costs have the same digits, such as a perfect score, are ordered by the mean cost in the second half.
         """
         if trials is None:
             return list(self._ranked)
@@ -329,9 +338,13 @@ class Study:
     @cached_property
     def _ranked(self) -> list[Trial]:
         comparable_trials = [t for t in self.trials if self.comparable[t.index]]
-        return sorted(comparable_trials, key=lambda t: (self.costs[t.index], self._late_cost(t)))
+        return sorted(comparable_trials, key=self.rank_key)
 
-    def _late_cost(self, trial: Trial) -> float:
+    def rank_key(self, trial: Trial) -> tuple[float, float]:
+        """Return (best cost, mean cost in the second half), the order of trials. Trials with the same key tie."""
+        return digits(self.costs[trial.index]), digits(self.late_cost(trial))
+
+    def late_cost(self, trial: Trial) -> float:
         """Return the mean cost in the second half of the evaluations."""
         values = self.cost_curve(trial).finite.values
         return float(np.mean(values[len(values) // 2 :]))

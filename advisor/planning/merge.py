@@ -119,7 +119,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if stop:
         merger.put_off_for_good()
     scores_changed = bool(specs) and new_scores.needs_new_scores(specs[0], findings)
-    if scores_changed and not merger.drafted and specs[0].probe is None:
+    again = scores_changed and (not merger.drafted or new_scores.fixed(specs[0], findings))
+    if again and specs[0].probe is None:
         specs, unsized = (merger.trained_again(specs[0]),), frozenset()
     deferred = tuple(_in_words(d, specs) for d in merger.deferred)
     return Plan(specs=specs, deferred=deferred, unsized=unsized, new_scores=scores_changed, stop=stop)
@@ -295,7 +296,7 @@ class _Merger(Follower):
         deferred."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
-            if not only_advice(finding):
+            if not only_advice(finding) and not new_scores.fixed(again, [finding]):
                 self.defer(finding, WAITS)
         return again
 

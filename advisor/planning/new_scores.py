@@ -1,19 +1,21 @@
-"""Studies after a change of the validation data: their scores are not comparable with the old ones, so they stand alone.
+"""Studies after a change of what is scored: their scores are not comparable with the old ones, so they stand alone.
 
-If the next study changes nothing about the search, it trains the best settings again, and the new scores rank them. Otherwise, the
+The validation data may change, or a hyperparameter on which scores depend, such as the maximum length of completions. If the next
+study changes nothing else about the search, it trains the best settings again, and the new scores rank them. Otherwise, the
 study gets the number of trials that it would get without earlier ones (`budget`), and repeats the best setting so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advisor.computed.decision import repeats
-from advisor.model.change import Advise, RepeatTrial
+from advisor.computed.pipeline import checkpoints
+from advisor.model.change import Advise, Change, FixParameter, RepeatTrial
 from advisor.model.finding import Finding
-from advisor.model.space import Value
 from advisor.model.spec import StudySpec
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
+from advisor.model.words import clean, listed, setting
 from advisor.planning.base import validate
 from advisor.planning.sampling.halton import sample
 
@@ -27,42 +29,85 @@ FIRST = "the first trial repeats the best setting, because the new scores are no
 
 
 def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
-    """Return whether the study waits for other validation data, as its notes say. Advice of a mere note may be left out."""
-    return any(
-        isinstance(c, Advise) and c.new_scores and c.text in spec.notes
-        for f in findings
-        if f.severity != "note"
-        for c in f.changes
-    )
+    """Return whether the study waits for other validation data, as its notes say, or fixes a value that changes scores.
+
+    Advice of a mere note may be left out.
+    """
+    serious = [f for f in findings if f.severity != "note"]
+    changes = [c for f in serious for c in f.changes if changes_scores(c)]
+    return bool(fixed(spec, serious)) or any(isinstance(c, Advise) and c.text in spec.notes for c in changes)
+
+
+def changes_scores(change: Change) -> bool:
+    """Return whether results after the change are not comparable with earlier ones."""
+    return isinstance(change, Advise | FixParameter) and change.new_scores
+
+
+def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
+    """Return the changes of findings that fix a value on which scores depend and that the study contains."""
+    found = (c for f in findings for c in f.changes if isinstance(c, FixParameter) and c.new_scores)
+    return [c for c in found if c.parameter in spec.parameters and spec.parameters[c.parameter].value == c.value]
+
+
+def best_settings(study: Study) -> list[Trial]:
+    """Return the best trial of each of the best settings, at most `BEST` of them.
+
+    If the best settings share the best result, the mean of their late evaluations ranks them, because each of them may owe that
+    result to one lucky evaluation. Settings at the end that tie with settings beyond `BEST` are left out.
+    """
+    best: dict[object, Trial] = {}
+    for trial in (t for t in study.ranked() if t.params):
+        best.setdefault(repeats.key(trial), trial)
+    costs = [study.rank_key(t)[0] for t in best.values()]
+    shared = costs[1:2] == costs[:1]
+    merit = {key: study.rank_key(t)[shared:] for key, t in best.items()}
+    ordered = sorted(best, key=lambda key: merit[key])
+    first, beyond = ordered[:BEST], ordered[BEST:]
+    untied = [key for key in first if not beyond or merit[key] != merit[beyond[0]]]
+    return [best[key] for key in untied or first]
 
 
 def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return the study that trains the best settings again, with the advice of `spec`; `spec` if there are none.
 
-    base: the study without any change. All other changes of `spec` wait for the new scores.
+    base: the study without any change. Of the changes of `spec`, only values on which scores depend remain; all others wait for the
+    new scores.
     """
-    best: dict[object, dict[str, Value]] = {}
-    for trial in study.ranked():
-        if trial.params:
-            best.setdefault(repeats.key(trial), dict(trial.params))
-    first, *rivals = [*best.values()][:BEST] or [{}]
+    trials = best_settings(study)
+    first, *rivals = [dict(t.params) for t in trials] or [{}]
     if not first:
         return spec
+    findings = tuple(findings)
     advice = {*base.notes, *(c.text for f in findings for c in f.changes if isinstance(c, Advise))}
-    rewards = study.kind == "reinforcement-learning"
-    why = (
-        f"one of the best settings, to be compared {'over more episodes' if rewards else 'on the new validation data'}"
-    )
+    values, rewards = fixed(spec, findings), study.kind == "reinforcement-learning"
+    if values:
+        goal = f"with {listed(f'{clean(c.parameter)} {setting(c.value)}' for c in values)}"
+        how, notes = goal, [ALONE]
+    else:
+        goal = f"the {'evaluation changes' if rewards else 'validation data change'}"
+        how = "over more episodes" if rewards else "on the new validation data"
+        notes = [_evaluate_first(trials, POLICIES if rewards else CHECKPOINTS), ALONE]
+    why = f"one of the best settings, to be compared {how}"
     again = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
+    for change in values:
+        again = change.apply(again)
     which = f"{len(rivals) + 1} best settings" if rivals else "best setting"
     update = {
         "study": spec.study,
         "sampler": spec.sampler,
         "seeds": None,
-        "goal": f"Train the {which} again: the {'evaluation changes' if rewards else 'validation data change'}",
-        "notes": (*(n for n in spec.notes if n in advice), ALONE, POLICIES if rewards else CHECKPOINTS),
+        "goal": f"Train the {which} again{'' if values else ':'} {goal}",
+        "notes": (*notes, *(n for n in spec.notes if n in advice)),
     }
     return validate(again.model_copy(update=update))
+
+
+def _evaluate_first(trials: Sequence[Trial], otherwise: str) -> str:
+    """Return the advice to evaluate kept checkpoints before any new training, with their paths if all trials logged them."""
+    paths = [kept[-1] for t in trials if (kept := checkpoints.paths(t))]
+    if len(paths) < len(trials) or len(set(paths)) < len(paths):
+        return otherwise
+    return f"Before you train, evaluate the checkpoints that these trials kept: {', '.join(paths)}."
 
 
 def with_best(study: Study, spec: StudySpec) -> StudySpec:

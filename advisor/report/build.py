@@ -7,14 +7,15 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 
 import numpy as np
 
 from advisor import __version__
 from advisor.computed.decision import repeats
-from advisor.computed.pipeline import validation
+from advisor.computed.pipeline import checkpoints, validation
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
 from advisor.engine.guard.hindsight import hindsight
@@ -34,7 +35,7 @@ from advisor.planning import Deferred, budget, file_names, price
 from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, SettingMean, Spread, TrialCounts
 from advisor.report.plot_data import isolations, overview
 from advisor.report.plot_data.compact_curves import compact_curves
-from advisor.report.plot_data.curves import curve_set, norm_histogram
+from advisor.report.plot_data.curves import curve_set, norm_histogram, signals_to_show
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
 from advisor.report.running import running_trials, stopped_trials
@@ -46,15 +47,6 @@ BEST_TRIALS = 5
 
 MAX_CURVES = 10
 """Maximum number of curves in one figure."""
-
-_SIGNALS: tuple[Signal, ...] = (
-    "train_loss",
-    "train_eval_loss",
-    "train_objective",
-    "valid_loss",
-    "grad_norm",
-    "learning_rate",
-)
 
 
 def build_report(
@@ -102,7 +94,7 @@ def _figures(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict])
     above = overview.just_above(study)
     curves = _curves(study, ranked, verdicts, above)
     return Figures(
-        trials=tuple(_row(study, t) for t in study.trials),
+        trials=tuple(_rows(study, ranked)),
         curves=curves,
         best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
         grad_norm=norm_histogram(study, list(ranked[:BEST_TRIALS])),
@@ -145,8 +137,9 @@ def _counts(study: Study) -> TrialCounts:
 def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
     if not ranked:
         return None
-    row = _row(study, ranked[0])
+    row = _row(study, ranked[0], 0)
     assert row.best is not None
+    kept = checkpoints.best_kept(study, ranked[0])
     mean, next_mean = _means(study, ranked[0]) if _spread(study) is not None else (None, None)
     return Best(
         trial=row.id,
@@ -157,6 +150,8 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
         params=_settings(ranked[0], study),
         mean=mean,
         next_mean=next_mean,
+        kept_step=kept[0] if kept is not None else None,
+        kept_value=study.objective_value(kept[1]) if kept is not None else None,
     )
 
 
@@ -183,7 +178,14 @@ def _storable(value: Value) -> Value:
     return encodable(value) if isinstance(value, str) else value
 
 
-def _row(study: Study, trial: Trial) -> TrialRow:
+def _rows(study: Study, ranked: Sequence[Trial]) -> Iterator[TrialRow]:
+    places: dict[int, int] = {}
+    for _, tied in groupby(ranked, key=study.rank_key):
+        places |= dict.fromkeys([t.index for t in tied], len(places))
+    return (_row(study, t, places.get(t.index)) for t in study.trials)
+
+
+def _row(study: Study, trial: Trial, place: int | None) -> TrialRow:
     cost = float(study.costs[trial.index])
     curve = study.cost_curve(trial)
     finite = curve.finite
@@ -195,7 +197,8 @@ def _row(study: Study, trial: Trial) -> TrialRow:
         comparable=bool(study.comparable[trial.index]),
         params=_settings(trial, study),
         best=study.objective_value(cost) if math.isfinite(cost) else None,
-        best_step=int(finite.steps[np.argmin(finite.values)]) if len(finite) else None,
+        place=place,
+        best_step=int(finite.steps[finite.values == finite.values.min()][-1]) if len(finite) else None,
         last_step=int(curve.steps[-1]) if len(curve) else None,
         evaluations=len(curve),
         round=trial.round,
@@ -225,7 +228,7 @@ def _curves(
     best = list(ranked[:BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}
-    for signal in _SIGNALS:
+    for signal in signals_to_show(study):
         if (metric := study.signals.get(signal)) is not None:
             signals[metric] = signal
             wanted.setdefault(metric, {t.id: t for t in best})

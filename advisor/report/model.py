@@ -97,6 +97,10 @@ class Best(FrozenModel):
     """Mean of the best trial's setting; None if the setting was not repeated."""
     next_mean: SettingMean | None = None
     """Best mean of another setting; None if there is none, or if the best trial's setting was not repeated."""
+    kept_step: int | None = None
+    """Step of the trial's chosen or best checkpoint; None without logged checkpoints."""
+    kept_value: float | None = None
+    """Value of the objective at that checkpoint."""
 
 
 class Spread(FrozenModel):
@@ -247,9 +251,8 @@ class ReportData(FrozenModel):
     @property
     def ranked(self) -> list[tuple[int, TrialRow]]:
         """(index, trial) of the trials with a result, best first."""
-        sign = 1 if self.minimize else -1
-        rows = [(i, t, sign * t.best) for i, t in enumerate(self.figures.trials) if t.comparable and t.best is not None]
-        return [(i, t) for i, t, _ in sorted(rows, key=lambda row: (row[2], row[0]))]
+        rows = [(t.place, i, t) for i, t in enumerate(self.figures.trials) if t.comparable and t.place is not None]
+        return [(i, t) for _, i, t in sorted(rows, key=lambda row: row[:2])]
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:

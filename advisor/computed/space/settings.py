@@ -103,9 +103,10 @@ def require_unpruned(study: Study) -> None:
 
 @computed
 def read(study: Study) -> Settings:
-    """Return the settings of the ended trials, in an order that does not depend on when they ran.
+    """Return the settings of the ended trials, best first, in an order that does not depend on when they ran.
 
-    If trials of several lengths were tuned separately, complete trials count only if they have the judged length.
+    Settings with equal costs are ordered by the mean of late evaluations, as in `Study.ranked`. If trials of several lengths were
+    tuned separately, complete trials count only if they have the judged length.
     """
     apart = budgets.separately_tuned_lengths(study)
     return of_all_lengths(study) if apart is None else _read(study, apart.others)
@@ -133,8 +134,11 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
     first = [group[0] for group in pools.values()]
     positions = {name: study.positions(name, first) for name in study.searched}
     costs = np.array([cost for cost, _ in rows])
-    order = np.lexsort((*positions.values(), costs)) if rows else np.empty(0, np.int64)
     groups = list(pools.values())
+    late = np.array(
+        [min((study.late_cost(t) for t in group if study.comparable[t.index]), default=math.inf) for group in groups]
+    )
+    order = np.lexsort((*positions.values(), late, costs)) if rows else np.empty(0, np.int64)
     costs = costs[order]
     positions = {n: u[order] for n, u in positions.items()}
     examined = _choose_axes(study, positions, costs)

@@ -100,6 +100,8 @@ def _draw_figure(
     limits = widened_if_near(
         curve_axis_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines]
     )
+    if evidence.shares:
+        limits = Limits(0.0, 1.0, log=False)
     frame = Frame()
     frame.fit_y(limits)
     frame.x = _step_scale([d.curve for d in drawn], group[0][0].scale, frame.left)

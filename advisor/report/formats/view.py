@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.model.change import Advise, SetField, SetRange, SetSchedule
+from advisor.model.change import SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
 from advisor.model.reading import Decision
 from advisor.model.words import capitalise, clean, confidence, count, sentence, setting, shorten
-from advisor.planning.new_scores import NOT_COMPARABLE
+from advisor.planning.new_scores import NOT_COMPARABLE, changes_scores
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
@@ -125,7 +125,7 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """
     if report.reason_deferred(finding) is not None:
         return ()
-    anew = any(isinstance(c, Advise) and c.new_scores for c in finding.changes)
+    anew = any(map(changes_scores, finding.changes))
     rows = _merged_rows(report, finding)
     merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
     return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)

@@ -26,7 +26,13 @@ MAX_TRIALS = 5_000
 _MIN_LOG_RATIO = 4
 """Minimum ratio of the largest to the smallest positive value at which the axis is logarithmic."""
 
-_TRAINING_SIGNALS: tuple[Signal, ...] = ("train_objective", "train_loss", "train_eval_loss", "valid_loss")
+_TRAINING_SIGNALS: tuple[Signal, ...] = (
+    "policy_reward",
+    "train_objective",
+    "train_loss",
+    "train_eval_loss",
+    "valid_loss",
+)
 """Training signals to show next to the objective, in order of preference. Only the first one that was logged is shown."""
 
 

@@ -48,6 +48,30 @@ def reduce_curve(
     return tuple(steps[order].tolist()), tuple(v if math.isfinite(v) else None for v in values[order].tolist())
 
 
+_SIGNALS: tuple[Signal, ...] = (
+    "train_loss",
+    "train_eval_loss",
+    "train_objective",
+    "valid_loss",
+    "chosen_logp",
+    "grad_norm",
+    "learning_rate",
+)
+_POLICY_SIGNALS: tuple[Signal, ...] = (
+    "policy_reward",
+    "policy_kl",
+    "policy_entropy",
+    "groups_without_advantage",
+    "grad_norm",
+    "learning_rate",
+)
+
+
+def signals_to_show(study: Study) -> tuple[Signal, ...]:
+    """Return the signals whose curves the report draws. The loss of a policy does not show how well it is trained."""
+    return _POLICY_SIGNALS if study.has("policy_reward") else _SIGNALS
+
+
 def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> CurveSet | None:
     """Return the metric's curves of these trials for a plot; None if none of the trials logged the metric."""
     logged = [(t, *with_extremes(study, t, metric)) for t in trials]

@@ -120,8 +120,7 @@ def _choice_groups(name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
 
 def _make_slice(study: Study, costs: FloatArray, name: str, group: Sequence[_Setting], drawn: int) -> Slice:
     trials = [t for s in group for t in s.trials]
-    own, values = costs[[t.index for t in trials]], [s.trials[0].params[name] for s in group]
-    best = trials[int(np.nanargmin(own))] if np.isfinite(own).any() else None
+    best, values = next(iter(study.ranked(trials)), None), [s.trials[0].params[name] for s in group]
     ends = [values[0], values[-1]] if study.searched[name].numeric else []
     low, high = (float(v) for v in ends) if ends else (None, None)
     quantiles = quantiles_of_best(_costs(group), drawn, _QUANTILE_LEVELS)

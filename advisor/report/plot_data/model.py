@@ -23,7 +23,12 @@ class TrialRow(FrozenModel):
     params: dict[str, Value]
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
+    place: int | None = None
+    """Place among the trials with a comparable result, from 0 for the best; None without such a result. Equal best values are
+    ordered as in `Study.ranked`; trials have the same place if their late evaluations are equal as well.
+    """
     best_step: int | None = None
+    """Step of the best value; the last one if several steps have it."""
     last_step: int | None = None
     evaluations: int = 0
     """Number of values of the objective that the trial logged."""

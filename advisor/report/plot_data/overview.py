@@ -191,7 +191,9 @@ def just_above(study: Study) -> JustAbove | None:
     if learning_rates is None or not best:
         return None
     name, rates = learning_rates
-    metric = study.signals.get("train_loss") or study.spec.objective.metric
+    # The loss of a policy does not show how well it is trained.
+    loss = None if study.has("policy_reward") else study.signals.get("train_loss")
+    metric = loss or study.spec.objective.metric
     at = float(rates[best[0].index])
     above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
     above.sort(key=lambda t: (rates[t.index], t.index))

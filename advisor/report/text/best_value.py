@@ -46,16 +46,35 @@ def best_sentence(report: ReportData) -> Message:
             short=_short_training(report),
             failed=failed,
         )
+    ties = _ties(report) if _lead(report) == 0 else 0
     return say(
-        "The best {metric} is {value}, {source}{settings}.{early}{short}{failed}",
-        metric=metric,
+        "{start} {value}, {source}{tied}{settings}.{early}{kept}{short}{failed}",
+        start=say("{n} share the best {metric},", n=capitalise(spelled(ties + 1, "setting")), metric=metric)
+        if ties
+        else say("The best {metric} is", metric=metric),
         value=Objective(best.value),
         source="from the only trial with a result" if compared == 1 else source,
+        tied=_tied(report) if ties else "",
         settings=_settings(report),
         early=_early_best(report),
+        kept=_kept(report),
         short=_short_training(report),
         failed=failed,
     )
+
+
+def _tied(report: ReportData) -> Message:
+    """Return a clause on the trial that is named as the best of several with the same result."""
+    assert report.best is not None
+    first = report.ranked[0][1].place
+    alike = {setting_key(t.params) for _, t in report.ranked if t.place == first}
+    name = Name(report.best.name)
+    if all(t.evaluations < 2 for _, t in report.ranked):
+        return say(", such as {name}", name=name)
+    if len(alike) > 1:
+        text = ". By the mean of late evaluations, {n} still tie, such as {name}"
+        return say(text, n=spelled(len(alike), "setting"), name=name)
+    return say(". By the mean of late evaluations, {name} is the best of them", name=name)
 
 
 def _settings(report: ReportData) -> Item:
@@ -85,6 +104,18 @@ def _early_best(report: ReportData) -> Message:
     if best is None or best.step is None or not best.last_step or best.step >= EARLY * best.last_step:
         return Message(())
     return say(" It was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}")
+
+
+def _kept(report: ReportData) -> Message:
+    """Return a sentence if the best value belongs to a step without a checkpoint, although checkpoints were kept."""
+    best = report.best
+    if best is None or best.kept_step is None or best.kept_value is None or best.kept_value == best.value:
+        return Message(())
+    return say(
+        " No checkpoint has this value: the one kept, at step {step}, has {value}.",
+        step=f"{best.kept_step:,}",
+        value=Objective(best.kept_value),
+    )
 
 
 def _short_training(report: ReportData) -> Message:
@@ -123,7 +154,7 @@ def _failed(report: ReportData) -> str:
 
 def certainty(report: ReportData) -> Message:
     """Return the sentences on the uncertainty of the best value: between seeds, and between studies if that is known."""
-    if report.again is None:
+    if report.again is None or _lead(report) == 0:
         return _between_trials(report)
     low, high = report.again
     best = math.nan if report.best is None else report.best.value
@@ -147,11 +178,8 @@ def _between_trials(report: ReportData) -> Message:
     lead = _lead(report)
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
-    if lead == 0:
-        return say(
-            "{ties} the same result.",
-            ties=capitalise(spelled(_ties(report), "other setting has", "other settings have")),
-        )
+    if lead == 0:  # the sentence on the best value says so
+        return Message(())
     if spread is None:
         return say(
             "It leads the next best setting by {lead}; without repeats, the noise of a result is unknown.",

@@ -56,7 +56,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
                 report, spec, before
             ) if before is lead else _reason_before_study(spec, before)
         optional = lead is not None and all(f.severity == "note" for f in report.heads)
-        why = _reason(report, spec, lead)
+        anew = lead is not None and needs_new_scores(spec, [lead])
+        why = joined((_reason(report, spec, lead), *(say(NOT_COMPARABLE) for _ in range(anew))), " ")
         goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges(report, spec)))
         return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
@@ -98,7 +99,8 @@ def before_study(report: ReportData) -> Finding | None:
         return lead
     # A sufficiently certain problem comes before a study that only follows a note and does not address the problem.
     only_note = lead is None or lead.severity == "note"
-    first = next((f for f in urgent if _comes_first(report, spec, f)), None)
+    before = [f for f in urgent if _comes_first(report, spec, f)]
+    first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
     return first if only_note and first is not None and not _is_followed(report, spec, first) else None
 
 

@@ -1,4 +1,4 @@
-"""Interprets names of metrics about a policy that is trained by rewards: those of TRL, verl and slime.
+"""Interprets names of metrics about a policy that is trained by rewards or preferences: those of TRL, verl and slime.
 
 Only whole names are compared, because the words also occur elsewhere: a classifier has an entropy, and optimizers clip gradients.
 """
@@ -22,16 +22,19 @@ _NAMES: Mapping[Signal, tuple[str, ...]] = {
 _DIAGNOSTICS = frozenset(
     name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
 )
+_CHOSEN = ("eval_logps/chosen", "logps/chosen")
+"""Names of the log probability of preferred answers. Evaluations see the same answers each time."""
 _PREFIX = "train/"
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
-    """Return the metric of each signal about a policy; empty if no training reward was logged."""
+    """Return the metric of each signal about a policy. Without a reward of the training, most of these names mean other things."""
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
+    chosen: dict[Signal, str] = dict([("chosen_logp", by_name[name]) for name in _CHOSEN if name in by_name][:1])
     found = {
         signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()
     }
-    return {s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {}
+    return chosen | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
 
 
 def is_diagnostic(name: str) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.model.space import as_number
+from advisor.computed.pipeline import checkpoints
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats.curve import Rise, point_rise
 
@@ -56,31 +55,13 @@ class KeptModel:
 def read_kept_model(study: Study, trial: Trial) -> KeptModel | None:
     """Return the model that the trial keeps; None if its curve is too short."""
     curve = study.cost_curve(trial).finite
-    checkpoints = _logged_checkpoints(trial)
-    if checkpoints is None:
+    found = checkpoints.logged(trial)
+    if found is None:
         index, source = len(curve) - 1, "at its last step"
+    elif (best := checkpoints.best_kept(study, trial)) is None:
+        return KeptModel(trial, curve, True, "", -1, None)
     else:
-        steps, chosen_step = checkpoints
-        if not steps and chosen_step is None:
-            return KeptModel(trial, curve, True, "", -1, None)
-        # The value of a checkpoint is that of the last evaluation at or before its step.
-        indices = np.clip(
-            np.searchsorted(curve.steps, steps if chosen_step is None else [chosen_step], side="right") - 1, 0, None
-        )
-        index = int(indices[np.argmin(curve.values[indices])])
-        source = "in its best checkpoint" if chosen_step is None else "in the checkpoint that was chosen"
+        index = max(int(np.searchsorted(curve.steps, best[0], side="right")) - 1, 0)
+        source = "in its best checkpoint" if found.chosen is None else "in the checkpoint that was chosen"
     rise = point_rise(curve.values, index)
-    return None if rise is None else KeptModel(trial, curve, checkpoints is not None, source, index, rise)
-
-
-def _logged_checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
-    """Return (steps of kept checkpoints, step of the chosen one) as logged; None if missing or unreadable."""
-    try:
-        fact = trial.parsed_fact("checkpoints")
-        if fact["policy"] == "none":  # the hook kept no checkpoints, but the user may have kept some
-            return None
-        steps = [s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"]))]
-        chosen_step = as_number(fact.get("chosen"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return steps, chosen_step if math.isfinite(chosen_step) else None
+    return None if rise is None else KeptModel(trial, curve, found is not None, source, index, rise)

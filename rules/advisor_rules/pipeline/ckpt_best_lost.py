@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
+from advisor.computed.pipeline import checkpoints
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Item, Message, Name, Objective, Percent, Probability, limited, say
+from advisor.model.message import Item, Message, Name, Objective, Percent, Probability, limited, listed, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.pipeline._checkpoints import KeptModel, read_kept_model
+
+_OWN_FOLDER = (
+    "Write the checkpoints of each run to its own folder. In a command of `advisor run`, {run_id} is the id of the run: with the "
+    "Transformers Trainer, add --output-dir trainer-output/{run_id}."
+)
+_OVERWRITTEN = 0.95
+"""Confidence that checkpoints under the same path were overwritten; relative paths can belong to different working directories. Our
+choice.
+"""
 
 
 class CkptBestLost(Rule):
@@ -25,14 +35,17 @@ class CkptBestLost(Rule):
     checkpoints, it is the model at the last step. The rule fires if its value lies above the best level of the curve (the lowest
     median over a tenth of it) by more than noise. The single best value is not used, because the best of many noisy evaluations
     looks better than it is. The p-value is multiplied by the number of levels, and by the number of trials that are as good within
-    noise. The finding counts the next best trials too, but the rule is quiet if the best trial keeps its best step.
+    noise. The finding counts the next best trials too, but the rule is quiet if the best trial keeps its best step. It also fires
+    if a later trial on the same machine logged checkpoints under the same path as the best trial.
 
     ## Why it matters
-    The best model of a run is often not the last one, especially if validation drifts or rises late. A study ranks trials by their
+    The best model of a run is often not the last one, especially if validation drifts or rises late. Runs that write to one folder
+    overwrite each other's checkpoints. A study ranks trials by their
     best step. Without a checkpoint near that step, the result can only be reproduced by training again.
 
     ## What to do
-    Train for a fixed number of steps, keep the few best checkpoints, and choose among them after the run.
+    Train for a fixed number of steps, keep the few best checkpoints, and choose among them after the run. Give each run its own
+    folder.
 
     ## How sure
     Confidence is 1 minus the p-value. If the run logged no checkpoints, confidence is multiplied by 0.6 and the finding is a note,
@@ -58,6 +71,9 @@ class CkptBestLost(Rule):
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
+        if later := checkpoints.overwritten_by(study, trials[0]):
+            yield self._overwritten(study, trials[0], later)
+            return
         top = read_kept_model(study, trials[0])
         if top is None:
             raise MissingData(
@@ -69,6 +85,23 @@ class CkptBestLost(Rule):
         if self._lost(top, _number_as_good(study, top)):
             others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._lost(r)]
             yield self._report(study, trials, top, [top, *others])
+
+    def _overwritten(self, study: Study, trial: Trial, later: Sequence[Trial]) -> Finding:
+        return self.finding(
+            say(
+                "The checkpoints of the best trial, {trial}, are lost: {later} wrote to the same path, {path}.",
+                trial=Name(trial.name),
+                later=listed([Name(t.name) for t in later]),
+                path=checkpoints.paths(trial)[0],
+            ),
+            action=_OWN_FOLDER,
+            severity="warning",
+            confidence=_OVERWRITTEN,
+            subject=study.spec.objective.metric,
+            trials=[trial, *later],
+            evidence=(FigureEvidence(rows=(("later trials with the same path", len(later)),)),),
+            changes=(Advise(text=_OWN_FOLDER),),
+        )
 
     def _lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
         return kept_model.p * tests <= self.false_alarms and kept_model.share >= self.material

@@ -19,12 +19,14 @@ from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, listed, say
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
+from advisor_rules.pipeline._tied_results import harder, tied_message
 
 _EQUAL_ADVICE = (
     "Treat these trials as equal and choose by cost or simplicity, or repeat them with several seeds: no realistic validation set "
     "separates them."
 )
-_HARDER_ADVICE = "Evaluate on more or harder {what}, or by a finer metric{late}."
+_MIN_TIMES = 2.0
+"""Minimum growth of the set to recommend: with just the number needed, half of all sets would not show the difference."""
 _CONFIDENCE = 0.95
 """Confidence of the finding about perfect scores. This confidence is our choice, because no test is needed."""
 _SEEDS_ADVICE = (
@@ -73,7 +75,7 @@ class EvalSize(Rule):
 
     best: Count = 5
     """Number of best trials to compare. Our choice."""
-    agreement: Share = 0.5
+    agreement: Share = validation.AGREEMENT
     """Correlation of two trials' errors over the examples. Published disagreement rates of two training runs of one architecture
     imply about one half."""
     blur: Share = 0.1
@@ -125,18 +127,18 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        finding = self._finding(study, message, _harder(study, perfect), "critical", _CONFIDENCE, perfect, rows)
+        finding = self._finding(study, message, harder(study, perfect), "critical", _CONFIDENCE, perfect, rows)
         return finding.model_copy(update={"goal": "pipeline"})
 
     def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = test.examples_needed
+        factor = max(test.examples_needed, _MIN_TIMES)
         by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
         action: Message | str = _EQUAL_ADVICE
         if by_seeds:
             action = _SEEDS_ADVICE
-        elif not test.spread > 0:  # Equal results do not show how much larger the validation set must be.
-            action = _harder(study, trials)
+        elif not test.spread > 0:
+            action = harder(study, trials, n * (test.critical_range / validation.headroom(study)) ** 2)
         elif factor <= validation.MAX_TIMES:
             action = say(
                 "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
@@ -145,7 +147,9 @@ class EvalSize(Rule):
             )
         return self._finding(
             study,
-            say(
+            tied_message(study, trials, test.critical_range)
+            if not test.spread > 0
+            else say(
                 "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
                 "by {spread}, so any of them may be the best.",
                 n=round(n),
@@ -215,12 +219,3 @@ class EvalSize(Rule):
             evidence=(FigureEvidence(rows=rows),),
             changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_ADVICE, _SEEDS_ADVICE)),),
         )
-
-
-def _harder(study: Study, trials: Sequence[Trial]) -> str:
-    """Return the advice for trials whose results are the same."""
-    several = any(len(study.cost_curve(t)) > 1 for t in trials)
-    return _HARDER_ADVICE.format(
-        what="episodes" if study.kind == "reinforcement-learning" else "examples",
-        late=", and judge trials by the mean of their late evaluations" if several else "",
-    )

@@ -11,19 +11,26 @@ from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal
-from advisor.model.message import Count, Message, Name, Percent, Probability, limited, say
+from advisor.model.message import Count, Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
 _LIMIT = "max_completion_length"
+_NEARLY_ALL = 0.95
+"""Share of completions that counts as nearly all of them. Our choice."""
 _GROWS = (
     "Read some of these completions. If they ramble, make the reward independent of length, or penalise length near the limit. "
     "If they reason, raise the maximum length of completions."
 )
 _SHORT = "Raise the maximum length of completions, or leave truncated completions out of the loss."
+_FIRST_REWARDS = "Rewards may be lower at first, until the policy has learned to end its answers."
 _CONFIDENCE = 0.9
 """Confidence before noise is considered: the share is a count, but a task can work although some of its completions are cut off."""
+_REWARD_RISES = 0.75
+"""Confidence before noise is considered if the reward rises although completions never fitted: the answers may fit, and only their
+end is cut off. Our choice.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,8 @@ class _Truncation:
     late: MeanLevel
     grew: bool
     """Whether the share rose from the start beyond noise."""
+    rewards: tuple[MeanLevel, MeanLevel] | None
+    """Reward at the start and in the second half, if it rose beyond noise."""
 
 
 class CompletionsTruncated(Rule):
@@ -46,13 +55,16 @@ class CompletionsTruncated(Rule):
     tells whether completions grew into the limit or never fitted.
 
     ## Why it matters
-    A truncated completion has no final answer, so its reward says little about what it contains. If completions grow into the
-    limit, the reward often pays for length and not for quality. If completions never fitted, the policy learns to answer without
-    the part that it cannot finish.
+    A completion that is cut off before its final answer earns a reward that says little about it. If completions grow into the
+    limit, the reward often pays for length and not for quality. If they never fitted, the policy learns to answer without what it
+    cannot finish. If the reward rises all the same, the answers probably fit and only their end is cut off: the policy then never
+    learns to stop.
 
     ## What to do
     Read truncated completions. If the text repeats itself, change the reward: no term that grows with length, or a penalty near the
-    limit. If the text is sound, raise the limit. Leaving truncated completions out of the loss (`mask_truncated_completions`)
+    limit. If the text is sound, raise the limit: twice as long, and again if more than a fifth is still cut off. Rewards before and
+    after this are not comparable, and the policy must first learn to end, so the next study trains the best settings again with the
+    new limit. Leaving truncated completions out of the loss (`mask_truncated_completions`)
     removes the noise, not its cause.
 
     ## How sure
@@ -77,33 +89,35 @@ class CompletionsTruncated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._truncation(entry) for entry in policy.logged_signals(study, "completions_truncated")]
+        judged = [self._truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
-    def _truncation(self, entry: policy.LoggedSignal) -> _Truncation:
-        values = entry.curve.values
-        start, late = (mean_level(values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0)))
-        return _Truncation(entry.trial, start, late, late.p_above_other(start) <= self.false_alarms)
+    def _truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
+        start, late = self._levels(entry)
+        rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
+        before, after = self._levels(rewards) if len(rewards.curve) >= policy.MIN_POINTS else (start, start)
+        rises = after.p_above_other(before) <= self.false_alarms
+        grew = late.p_above_other(start) <= self.false_alarms
+        return _Truncation(entry.trial, start, late, grew, (before, after) if rises else None)
+
+    def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
+        """Return the levels at the start and in the second half."""
+        first, second = (
+            mean_level(entry.curve.values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0))
+        )
+        return first, second
 
     def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
         first = cut[0]
         p = first.late.p_above(self.most)
         return self.finding(
-            say(
-                "Late in its training, {share} of the completions of {trial} are cut off at the maximum length{start}. "
-                "The same holds for {n} of {of}.",
-                share=Percent(first.late.mean),
-                trial=Name(first.trial.name),
-                start=say(", after {start} at its start", start=Percent(first.start.mean)),
-                n=len(cut),
-                of=Count(judged, "trial"),
-            ),
-            action=_action(study, first),
+            _message(study, cut, judged),
+            action=_action(study, first, self.most),
             severity="warning",
-            confidence=_CONFIDENCE * (1 - p),
+            confidence=(_CONFIDENCE if first.grew or first.rewards is None else _REWARD_RISES) * (1 - p),
             trials=[t.trial for t in cut],
             evidence=(
                 CurveEvidence(
@@ -111,6 +125,7 @@ class CompletionsTruncated(Rule):
                     caption=say("{share} of the late completions are cut off.", share=Percent(first.late.mean)),
                     trials=tuple(t.trial.id for t in cut[:5]),
                     lines=(Line(value=self.most, label="limit"),),
+                    shares=True,
                 ),
                 FigureEvidence(
                     rows=(
@@ -135,11 +150,53 @@ def _limit(study: Study) -> int:
     return limit if isinstance(limit, int) else 0
 
 
-def _action(study: Study, first: _Truncation) -> Message:
+def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
+    first, limit, of = cut[0], _limit(study), Count(judged, "trial")
+    reward: Message | str = "" if first.grew else say(" {reward}", reward=_reward(first))
+    if not first.grew and min(first.start.mean, first.late.mean) >= _NEARLY_ALL:
+        return say(
+            "In {n} of {of}, nearly all completions are cut off at {limit}, from the start of the training to its end.{reward}",
+            n=len(cut),
+            of=of,
+            limit=Count(limit, "token") if limit else "the maximum length",
+            reward=reward,
+        )
+    return say(
+        "Late in its training, {share} of the completions of {trial} are cut off at the maximum length, after {start} at its "
+        "start. The same holds for {n} of {of}.{reward}",
+        share=Percent(first.late.mean),
+        trial=Name(first.trial.name),
+        start=Percent(first.start.mean),
+        n=len(cut),
+        of=of,
+        reward=reward,
+    )
+
+
+def _reward(first: _Truncation) -> Message:
+    """Return what the reward shows about completions that never fitted."""
+    if first.rewards is None:
+        return say("Such a completion can lack its final answer.")
+    before, after = first.rewards
+    return say(
+        "The mean reward of {trial} still rises from {before} to {after}, so the answers may fit and only their end is cut off.",
+        trial=Name(first.trial.name),
+        before=Number(before.mean, 2),
+        after=Number(after.mean, 2),
+    )
+
+
+def _action(study: Study, first: _Truncation, most: float) -> Message:
     if first.grew:
         return say(_GROWS)
     limit = _limit(study)
-    twice = say("Raise {name} from {limit} to {twice}.", name=Name(_LIMIT), limit=limit, twice=2 * limit)
+    twice = say(
+        "Raise {name} from {limit} to {twice}, and again if more than {most} are still cut off then. Read some completions first.",
+        name=Name(_LIMIT),
+        limit=limit,
+        twice=2 * limit,
+        most=Percent(most),
+    )
     return twice if limit else say(_SHORT)
 
 
@@ -148,4 +205,4 @@ def _changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
     if first.grew or not limit:
         return (Advise(text=_GROWS if first.grew else _SHORT),)
     why = f"{first.late.mean:.0%} of the completions are cut off at {limit} tokens.".replace("%", " %")
-    return (FixParameter(parameter=_LIMIT, value=2 * limit, why=why),)
+    return (FixParameter(parameter=_LIMIT, value=2 * limit, why=why, new_scores=True), Advise(text=_FIRST_REWARDS))

@@ -138,6 +138,7 @@ class GroupsWithoutAdvantage(Rule):
                 caption="Most groups have no advantage from the start.",
                 trials=tuple(s.trial.id for s in wasted[:5]),
                 lines=(Line(value=self.most, label="half of the groups"),),
+                shares=True,
             ),
             FigureEvidence(
                 rows=(

@@ -103,6 +103,12 @@ class StabilityMid(Rule):
         trials_in_reach = instability.within_reach(study, self.reach)
         by_trial = [loss_blowups.blowup_in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
         blowups = [b for b in by_trial if b is not None]
+        if not blowups and loss_blowups.losses_may_rise(study):
+            raise MissingData(
+                "the training loss of such a workload does not show stability, and no trial has "
+                f"{tails.MIN_POINTS} evaluations of {study.spec.objective.metric}",
+                needs="design",
+            )
         if not blowups:
             raise MissingData(
                 f"no trial logged {tails.MIN_POINTS} losses or evaluations; log the training loss, and the "

@@ -69,7 +69,9 @@ class ScheduleConstant(Rule):
         kind = (study.spec.schedule or {}).get("kind")
         declared = study.spec.round == 1 and kind is not None and schedules.parse_kind(str(kind)) == "constant"
         compared = any(schedules.read(study, t).constant is False for t in study.trials if study.ended[t.index])
-        if len(constant) < len(judged_schedules) or declared or compared:
+        if declared and len(constant) == len(judged_schedules):
+            raise MissingData("the study file asks for a constant learning rate, which is your choice", needs="design")
+        if len(constant) < len(judged_schedules) or compared:
             return
         later = study.spec.round > 1
         trials = [s.trial for s in constant]

@@ -39,6 +39,23 @@ def test_a_rule_does_not_judge_kinds_that_it_excludes() -> None:
     assert judge(replace(STUDY, kind="supervised"), [OfLosses()])[0].status == "quiet"
 
 
+class OfResults(OfLosses):
+    """A rule that compares results."""
+
+    compares_results: ClassVar[bool] = True
+    id: ClassVar[str | None] = "of-results"
+
+
+def test_a_rule_that_compares_results_sees_nothing_if_they_tie() -> None:
+    params, tags = [{"lr": 0.1 * (i + 1)} for i in range(4)], [{"n_valid": "64"}] * 4
+    for best, status in ((63, "not-assessed"), (62, "not-assessed"), (20, "quiet")):
+        curves = {"val/accuracy": [[0.1, 62 / 64]] * 3 + [[0.1, best / 64]]}
+        study = make_study(params, curves, objective="val/accuracy", direction="maximize", tags=tags)
+        results, losses = judge(study, [OfResults(), OfLosses()])
+        assert (results.status, losses.status) == (status, "quiet")
+        assert ("the results tie" in (results.reason or "")) == (status == "not-assessed")
+
+
 def test_without_a_network_only_rules_of_space_and_decision_apply() -> None:
     rules = load_rules()
     verdicts = judge(replace(STUDY, kind="no-network"), rules)

@@ -52,6 +52,17 @@ def test_policies_are_compared_over_more_episodes() -> None:
     assert "validation data" not in str(spec.parameters)
 
 
+def test_late_evaluations_choose_among_settings_with_the_same_result() -> None:
+    """A best value that many settings share may be one lucky evaluation; equal settings at the end are left out together."""
+    good, lucky, other = [0.5, 0.9, 0.9, 0.9], [0.9, 0.8, 0.8, 0.8], [0.7, 0.8, 0.8, 0.8]
+    params = [{"lr": 0.1 * (i + 1)} for i in range(9)]
+    curves = [lucky, good, lucky, good, *[other] * 5]
+    study = make_study(params, {"val/acc": curves}, objective="val/acc", direction="maximize")
+    assert [t.name for t in new_scores.best_settings(study)] == ["trial-1", "trial-3"]
+    equal = make_study(params, {"val/acc": [good] * 9}, objective="val/acc", direction="maximize")
+    assert len(new_scores.best_settings(equal)) == new_scores.BEST
+
+
 def test_advice_of_a_note_changes_no_study() -> None:
     made = plan(bowl(24), [*QUIET, found("noise", "efficiency", MORE, action=MORE.text, severity="note")], RULES)
     assert not made.new_scores

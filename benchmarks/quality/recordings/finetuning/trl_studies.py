@@ -91,6 +91,10 @@ def _by_examples() -> list[TunedStudy]:
         study("old-order", "texts in which the usual words follow more often", replace(tuning, new_order=False), forgets=False),
         TrlStudy(
             "trl-dpo-healthy", preferences, TrlDpo(), (4e-4, 4e-3), "eval_rewards/accuracies", "maximize",
-            quiet=(*POLICY, "forgetting"),
+            quiet=(*POLICY, "forgetting", "chosen-unlikely"),
+        ),
+        TrlStudy(
+            "trl-dpo-rate-high", "a learning rate so high that preferred answers become unlikely", TrlDpo(), (0.03, 0.08),
+            "eval_rewards/accuracies", "maximize", ("chosen-unlikely",),
         ),
     ]  # fmt: skip

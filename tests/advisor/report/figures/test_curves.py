@@ -44,6 +44,15 @@ def test_curves_end_where_the_data_ends(report: Report) -> None:
     )
 
 
+def test_shares_have_an_axis_from_0_to_1(report: Report) -> None:
+    trials = report.figures.best_trials
+    evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=trials, shares=True)
+    (figure,) = curve_figures(report, evidence)
+    _, y = scales(figure)
+    assert y(1) < y(0)
+    assert figure.svg != curve_figures(report, evidence.model_copy(update={"shares": False}))[0].svg
+
+
 def naming_all(study: Study, *metrics: str) -> list[Verdict]:
     evidence = CurveEvidence(metrics=metrics, caption="c", trials=tuple(t.id for t in study.trials))
     finding = Finding(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import studies
 
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.words import number
@@ -29,7 +31,11 @@ def test_certainty_depends_on_repeats() -> None:
     study = make_study(9, dense=False)
     block = study.metrics[study.spec.objective.metric]
     tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
-    assert str(certainty(make_report(tied, ()))) == "Seven other settings have the same result."
+    assert str(certainty(make_report(tied, ()))) == ""
+    assert str(best_sentence(make_report(tied, ()))).startswith(
+        "Eight settings share the best validation/error, 1, the lowest of 8 trials with a result. By the mean of late "
+        "evaluations, eight settings still tie, such as "
+    )
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
         spread = report.spread.model_copy(update={"deviation": deviation})
@@ -58,6 +64,36 @@ def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
 def test_a_lucky_best_value_is_said_to_be_one(low: float, high: float, words: str) -> None:
     report = make_report(make_study(9, dense=False), ()).model_copy(update={"again": (low, high)})
     assert words in str(certainty(report))
+
+
+def test_of_settings_with_the_same_result_the_one_that_stays_good_is_named() -> None:
+    curves = [[0.9, 0.5, 0.5], [0.5, 0.9, 0.5], [0.9, 0.9, 0.9]]
+    report = make_report(
+        studies.make_study(
+            [{"lr": 0.1 * (i + 1)} for i in range(3)], {"val/acc": curves}, objective="val/acc", direction="maximize"
+        ),
+        (),
+    )
+    assert [row.name for _, row in report.ranked] == ["trial-2", "trial-1", "trial-0"]
+    assert [row.place for row in report.figures.trials] == [2, 1, 0]
+    assert [row.best_step for row in report.figures.trials] == [100, 200, 300], (
+        "the last of the steps with the best value"
+    )
+    assert str(best_sentence(report)).startswith(
+        "Three settings share the best val/acc, 0.9000, the highest of 3 trials with a result. By the mean of late evaluations, "
+        "trial-2 is the best of them, at lr 0.3"
+    )
+
+
+def test_a_best_value_without_a_checkpoint_is_named() -> None:
+    fact = {"policy": "all", "kept": [{"step": 300, "value": 0.8, "path": "x"}], "chosen": None}
+    tags = [{"checkpoints": json.dumps(fact)}]
+    for values, words in (([0.7, 0.9, 0.8], "the one kept, at step 300, has 0.8000."), ([0.7, 0.8, 0.9], "")):
+        made = studies.make_study(
+            [{"lr": 0.1}], {"val/acc": [values]}, objective="val/acc", direction="maximize", tags=tags
+        )
+        assert words in str(best_sentence(make_report(made, ())))
+        assert ("No checkpoint" in str(best_sentence(make_report(made, ())))) == bool(words)
 
 
 def test_the_figure_of_trials_counts_the_comparable_ones() -> None:

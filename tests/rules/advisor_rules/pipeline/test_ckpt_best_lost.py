@@ -1,6 +1,7 @@
 """ckpt-best-lost: what remains of the best trial is worse than its best step."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,6 +68,19 @@ def test_what_was_kept_decides():
     (finding,) = verdict(RULE, study([valley()], [kept(policy="none")])).findings
     assert finding.severity == "note"
     assert verdict(RULE, study([decay()], [kept(policy="none")])).status == "quiet"
+
+
+def test_later_runs_overwrite_checkpoints_under_the_same_path():
+    shown = study([decay(0), decay(1), decay(2)], [kept(4000, policy="all")] * 3)
+    began = replace(shown, trials=tuple(replace(t, started=float(t.index)) for t in shown.trials))
+    (finding,) = verdict(RULE, began).findings
+    assert "trial-1 and trial-2 wrote to the same path, x" in finding.message
+    assert "--output-dir" in finding.action
+    last = replace(shown, trials=tuple(replace(t, started=-float(t.index)) for t in shown.trials))
+    assert verdict(RULE, last).status == "quiet", "the best trial was the last to write"
+    hosts = [json.dumps({"host": f"gpu-{i}"}) for i in range(3)]
+    apart = [replace(t, facts={**t.facts, "launch": hosts[t.index]}) for t in began.trials]
+    assert verdict(RULE, replace(shown, trials=tuple(apart))).status == "quiet", "each machine has its own disk"
 
 
 def test_the_last_checkpoint_of_a_run_that_ends_at_its_best():

@@ -46,7 +46,15 @@ def test_a_small_set_does_not_tell():
 def test_equal_results_do_not_say_how_many_examples_separate_them():
     equal = study([1 / 64] * 5 + [2 / 64] * 5, 64, objective="eval_rewards/accuracies", direction="maximize")
     (finding,) = verdict(RULE, equal).findings
-    assert str(finding.action).startswith("Evaluate on more or harder examples, or by a finer metric")
+    assert str(finding.message) == (
+        "The 5 best settings have the same best eval_rewards/accuracies, 0.9844. A perfect score would be only 0.016 better, less "
+        "than the 0.051 that 64 validation examples can show, so no setting can be shown to be better."
+    )
+    assert str(finding.action).startswith("Evaluate on at least 690 harder examples, or by a finer metric, and judge")
+    low = study([0.4] * 5 + [0.41] * 5, 100)
+    assert "100 validation examples show only differences of" in str(verdict(RULE, low).findings[0].message)
+    losses = study([1 / 64] * 5 + [2 / 64] * 5, 64, objective="val/accuracy", direction="maximize", **{"val/loss": 0.1})
+    assert "or compare val/loss." in str(verdict(RULE, losses).findings[0].action)
 
 
 def test_a_large_set_does():
@@ -70,6 +78,14 @@ def test_differences_too_small_to_matter():
 def test_shares_and_percentages_either_way(named):
     one, other = verdict(RULE, study(TOP, 40)).findings[0], verdict(RULE, study(TOP, 40, **named)).findings[0]
     assert other.confidence == one.confidence
+
+
+def test_the_deviation_of_rewards_that_trl_logs_is_read():
+    rewards = {"eval_reward": [[0.5, 0.97 - 0.002 * i] for i in range(6)], "eval_reward_std": [[0.3, 0.1]] * 6}
+    params, tags = [{"lr": 0.1 * (i + 1)} for i in range(6)], [{"n_valid": "32"}] * 6
+    shown = make_study(params, rewards, objective="eval_reward", direction="maximize", tags=tags)
+    (finding,) = verdict(RULE, shown).findings
+    assert "With 32 validation examples, only differences of 0.048 in eval_reward can be detected" in finding.message
 
 
 def test_a_loss_needs_its_spread():

@@ -6,17 +6,26 @@ from policy_studies import POINTS, learning, policy_study
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.model.change import FixParameter
+from advisor.analysis import analyze_study
+from advisor.engine.registry import load_rules
+from advisor.model.change import Advise, FixParameter
 from advisor.model.study import Study
+from advisor.planning import new_scores
+from advisor.report.text import headline
 
 RULE = "completions-truncated"
 
 
-def study(start: float, end: float, trials: int = 3, seed: int = 0, size: int = 64, **params: int) -> Study:
-    """A share of truncated completions that goes from `start` to `end`, counted over `size` completions a step."""
+def study(
+    start: float, late: float, trials: int = 3, seed: int = 0, size: int = 64, end: float = 0.8, **params: int
+) -> Study:
+    """A share of truncated completions that goes from `start` to `late`, counted over `size` completions a step.
+
+    end: reward at the end; it is 0.3 at the start.
+    """
     rng = np.random.default_rng(seed)
-    shares = [rng.binomial(size, np.linspace(start, end, POINTS)) / size for _ in range(trials)]
-    return policy_study([learning(rng) for _ in range(trials)], params, completions__clipped_ratio=shares)
+    shares = [rng.binomial(size, np.linspace(start, late, POINTS)) / size for _ in range(trials)]
+    return policy_study([learning(rng, end=end) for _ in range(trials)], params, completions__clipped_ratio=shares)
 
 
 def example() -> Study:
@@ -34,9 +43,36 @@ def test_completions_that_grow_into_the_limit_call_for_another_reward() -> None:
 def test_a_limit_that_never_fitted_is_doubled() -> None:
     made = study(0.6, 0.5, max_completion_length=256)
     (finding,) = verdict(RULE, made).findings
-    (change,) = finding.changes
+    change, first_rewards = finding.changes
     assert isinstance(change, FixParameter)
     assert change.apply(made.spec).parameters["max_completion_length"].value == 512
+    assert change.new_scores, "rewards of longer completions are not comparable"
+    assert isinstance(first_rewards, Advise)
+
+
+def test_a_reward_that_rises_shows_that_answers_may_fit() -> None:
+    """Completions that are all cut off can earn the full reward; then a limit that is too short is less certain."""
+    rises, flat = study(1.0, 1.0, max_completion_length=6), study(1.0, 1.0, max_completion_length=6, end=0.3)
+    (high,), (low,) = (verdict(RULE, made).findings for made in (rises, flat))
+    assert str(high.message).startswith(
+        "In 3 of 3 trials, nearly all completions are cut off at 6 tokens, from the start"
+    )
+    assert "only their end is cut off" in high.message
+    assert "can lack its final answer" in low.message
+    assert high.confidence < low.confidence
+
+
+def test_the_next_study_trains_the_best_settings_again_with_the_new_limit() -> None:
+    made = study(1.0, 1.0, trials=8, max_completion_length=6)
+    rules = load_rules()
+    report = analyze_study(made, rules=rules)
+    (next_study,) = report.next_studies
+    spec = next_study.spec
+    assert spec.goal == "Train the 5 best settings again with max_completion_length 12"
+    assert spec.parameters["max_completion_length"].value == 12
+    assert [s["learning_rate"] for s in spec.settings] == [t.params["learning_rate"] for t in made.ranked()[:5]]
+    assert new_scores.ALONE in spec.notes
+    assert new_scores.NOT_COMPARABLE in str(headline.headline(report))
 
 
 def test_without_a_known_limit_it_only_advises() -> None:

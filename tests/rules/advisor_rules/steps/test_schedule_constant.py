@@ -77,10 +77,15 @@ QUIET = {
     "noted linear": study_of([None], tags=[{"schedule": '{"class": "LinearLR", "kind": "linear"}'}]),
     "watches a metric": study_of([np.ones(N)], tags=[{"schedule": '{"class": "x", "kind": "plateau"}'}]),
     "no schedule needed": study_of([np.ones(N)], tags=[{"optimizer": "AdamWScheduleFree"}]),
-    "asked for in the first round": with_round(study_of([np.ones(N)]), 1, {"kind": "constant"}),
-    "asked for by another name": with_round(study_of([np.ones(N)]), 1, {"kind": "constant_with_warmup"}),
     "cyclic": study_of([0.6 + 0.4 * np.sin(20 * T)]),
 }
+
+
+@pytest.mark.parametrize("kind", ["constant", "constant_with_warmup"])
+def test_a_constant_rate_that_the_study_file_asks_for_is_no_finding(kind):
+    result = verdict("schedule-constant", with_round(study_of([np.ones(N)]), 1, {"kind": kind}))
+    assert result.status == "not-assessed"
+    assert "your choice" in result.reason
 
 
 @pytest.mark.parametrize("study", QUIET.values(), ids=QUIET.keys())

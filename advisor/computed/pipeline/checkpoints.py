@@ -1,0 +1,74 @@
+"""The checkpoints that trials kept, as logged by an adapter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.space import as_number
+from advisor.model.study import Study, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The kept checkpoints of one trial."""
+
+    steps: tuple[float, ...]
+    paths: tuple[str, ...]
+    """Folders or files of the checkpoints; not all of them need be known."""
+    chosen: float | None
+    """Step of the checkpoint that was chosen; None if none was."""
+
+
+def logged(trial: Trial) -> Checkpoints | None:
+    """Return the kept checkpoints; None if they were not logged or cannot be read."""
+    try:
+        fact = trial.parsed_fact("checkpoints")
+        if fact["policy"] == "none":  # the hook kept no checkpoints, but the user may have kept some
+            return None
+        steps = tuple(s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"])))
+        paths = tuple(str(entry["path"]) for entry in fact["kept"] if entry.get("path"))
+        chosen = as_number(fact.get("chosen"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Checkpoints(steps, paths, chosen if math.isfinite(chosen) else None)
+
+
+def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
+    """Return (step, cost) of the trial's chosen or best checkpoint; None without logged checkpoints.
+
+    The cost of a checkpoint is that of the last evaluation at or before its step.
+    """
+    found, curve = logged(trial), study.cost_curve(trial).finite
+    steps = () if found is None else found.steps if found.chosen is None else (found.chosen,)
+    if not steps or not len(curve):
+        return None
+    indices = np.clip(np.searchsorted(curve.steps, steps, side="right") - 1, 0, None)
+    best = int(np.argmin(curve.values[indices]))
+    return int(steps[best]), float(curve.values[indices[best]])
+
+
+def overwritten_by(study: Study, trial: Trial) -> list[Trial]:
+    """Return the later trials on the same machine that kept checkpoints under a path of this trial."""
+    own = set(paths(trial))
+    later = [t for t in study.trials if _began(t) > _began(trial) and _host(t) == _host(trial)]
+    return [t for t in later if own & set(paths(t))]
+
+
+def paths(trial: Trial) -> tuple[str, ...]:
+    """Return the paths of the checkpoints that the trial kept; empty if they were not logged."""
+    found = logged(trial)
+    return () if found is None else found.paths
+
+
+def _began(trial: Trial) -> float:
+    return math.nan if trial.started is None else trial.started
+
+
+def _host(trial: Trial) -> str:
+    try:
+        return str(trial.parsed_fact("launch").get("host"))
+    except (ValueError, AttributeError):
+        return ""

@@ -1,0 +1,139 @@
+"""The rule `chosen-unlikely`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from advisor.contract.metric_direction import split_of
+from advisor.engine.rule import Count as Points
+from advisor.engine.rule import Factor, Grounds, Rule, Share
+from advisor.model.change import Advise
+from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count, Name, Number, Probability, joined, limited, say
+from advisor.model.study import Study, Trial
+from advisor.stats.blocks import mean_level
+
+MIN_POINTS = 6
+"""Minimum number of values to tell a fall from noise."""
+_ADVICE = (
+    "Lower the learning rate, or add the loss of the preferred answers (`sft` in TRL's loss_type), and compare trials by {metric} "
+    "as well."
+)
+_CONFIDENCE = 0.85
+"""Confidence apart from noise: the fall is measured; a fall from answers of another model's style can be harmless."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fall:
+    trial: Trial
+    before: float
+    """Mean log probability at the start."""
+    after: float
+    """Mean over the second half of the training."""
+    p: float
+    """p-value of a late cross-entropy above the limit."""
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the cross-entropy of the preferred answers to its first value. It does not depend on the answers' length."""
+        return self.after / self.before
+
+
+class ChosenUnlikely(Rule):
+    """A training by preferences makes the preferred answers unlikely, which the share of ordered pairs does not show.
+
+    ## What it looks at
+    The mean log probability of the preferred answers (TRL's `logps/chosen`), at evaluations if they log it. The rule compares the
+    second half of each trial with its own first evaluation, or with the first tenth of a training curve. It fires if the best
+    trial's is more than one and a half times as far below zero, beyond noise: this ratio of cross-entropies does not depend on the
+    length of the answers.
+
+    ## Why it matters
+    DPO rewards the distance between the two answers of a pair. The model can increase it by making both unlikely, the rejected one
+    faster. Accuracy and margin then keep rising, while the model moves probability to answers that are in no pair.
+
+    ## What to do
+    Watch the log probability of preferred answers beside the accuracy, and generate some answers. Lower the learning rate, train
+    fewer steps, raise beta, or add the loss of the preferred answers.
+
+    ## How sure
+    Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe this fall and its harm; Pang et al. 2024
+    (arXiv:2404.19733) find that the loss of the preferred answers prevents it. A small fall is usual and harmless. The limit of one
+    and a half is our choice. The p-value comes from a t-test over means of five blocks, against one and a half times the first
+    value, which counts as exact: evaluations see the same answers each time. On tiny models that TRL's DPOTrainer
+    trained, the rule fired in 6 of 6 studies of far too high rates (seeds 22 to 27, on which it was not developed) and in
+    none of 2 of usual rates. At lower rates, whose best trial recovered in part, it fired in 1 of 2. These are few studies.
+    """
+
+    playbook: ClassVar[str] = "Examining the training curves"
+    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2402.13228, 2410.08847")
+    goal: ClassVar[Goal] = "regularisation"
+
+    best: Points = 5
+    """Number of best trials to judge. Our choice."""
+    most: Factor = 1.5
+    """Maximum acceptable ratio of the late cross-entropy of the preferred answers to its first value. Our choice."""
+    false_alarms: Share = 0.05
+    """Maximum share of studies in which noise alone raises a finding."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        if not study.has("chosen_logp"):
+            raise MissingData("no trial logged the log probability of preferred answers", needs="design")
+        found = [f for t in study.ranked()[: self.best] if (f := _fall(study, t, self.most)) is not None]
+        if not found:
+            raise MissingData(f"no good trial logged {study.signals['chosen_logp']} {MIN_POINTS} times below zero")
+        falls = [f for f in found if f.p <= self.false_alarms]
+        if falls and falls[0] is found[0]:
+            yield self._finding(study, falls, found)
+
+    def _finding(self, study: Study, falls: Sequence[_Fall], found: Sequence[_Fall]) -> Finding:
+        first, metric, objective = falls[0], study.signals["chosen_logp"], study.spec.objective.metric
+        action = say(_ADVICE, metric=Name(metric))
+        return self.finding(
+            say(
+                "The preferred answers become less likely in {trial}: their mean log probability, {metric}, goes from {before} to "
+                "{after}. {objective} does not show it. The same holds for {n} of {of}.",
+                trial=Name(first.trial.name),
+                metric=Name(metric),
+                before=Number(first.before),
+                after=Number(first.after),
+                objective=Name(objective),
+                n=len(falls),
+                of=Count(len(found), "good trial"),
+            ),
+            action=action,
+            severity="warning",
+            confidence=_CONFIDENCE * (1 - first.p),
+            subject=metric,
+            trials=[f.trial for f in falls],
+            evidence=(
+                CurveEvidence(
+                    metrics=(objective, metric),
+                    caption=say("{metric} falls.", metric=Name(metric)),
+                    trials=tuple(f.trial.id for f in found),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("late cross-entropy, ratio to the first", limited(Number(first.ratio, 2), Number(self.most))),
+                        ("ratios of the best trials", joined(Number(f.ratio, 2) for f in found)),
+                        ("p-value", limited(Probability(first.p), self.false_alarms)),
+                    )
+                ),
+            ),
+            changes=(Advise(text=str(action)),),
+        )
+
+
+def _fall(study: Study, trial: Trial, most: float) -> _Fall | None:
+    """Return the change of the log probability in a trial; None for too few values, or for values that are not below zero."""
+    entropy, metric = -study.curve(trial, "chosen_logp").finite.values, study.signals["chosen_logp"]
+    if len(entropy) < MIN_POINTS:
+        return None
+    # Each step of a training sees other answers.
+    first = 1 if split_of(metric) == "valid" else max(len(entropy) // 10, 3)
+    start, late = float(entropy[:first].mean()), mean_level(entropy[len(entropy) // 2 :])
+    return _Fall(trial, -start, -late.mean, late.p_above(most * start)) if start > 0 else None

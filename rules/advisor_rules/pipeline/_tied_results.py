@@ -1,0 +1,56 @@
+"""What to say and do if the best settings all have the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.computed.curves.curve_tails import round_up
+from advisor.computed.pipeline import checkpoints, validation
+from advisor.model.message import Message, Name, Number, Objective, say
+from advisor.model.study import Study, Trial
+
+_KEPT = "The checkpoints that these trials kept can be evaluated without new training."
+
+
+def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Message:
+    """Return the sentence on settings with equal results. detectable: smallest difference that the validation set can show."""
+    n, room = round(trials[0].fact("n_valid")), validation.headroom(study)
+    perfect = say(
+        "A perfect score would be only {room} better, less than the {least} that {n} validation examples can show, so no setting "
+        "can be shown to be better.",
+        room=Number(room, 2),
+        least=Number(detectable, 2),
+        n=n,
+    )
+    least = say("{n} validation examples show only differences of {least}.", n=n, least=Number(detectable, 2))
+    return say(
+        "The {k} best settings have the same best {metric}, {value}. {limit}",
+        k=len(trials),
+        metric=Name(study.spec.objective.metric),
+        value=Objective(study.objective_value(float(study.costs[trials[0].index]))),
+        limit=perfect if room < detectable else least,
+    )
+
+
+def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
+    """Return the advice for trials whose results are the same.
+
+    examples: number of examples on which a perfect score could be told from the best result; 0 if that is unknown.
+    """
+    what = "episodes" if study.kind == "reinforcement-learning" else "examples"
+    n, loss = trials[0].fact("n_valid"), _finer(study)
+    known = n < examples <= n * validation.MAX_TIMES
+    size = f"at least {round_up(examples):,} harder" if known else "more or harder"
+    late = loss is None and any(len(study.cost_curve(t)) > 1 for t in trials)
+    finer = "by a finer metric" if loss is None else f"compare {loss}"
+    advice = f"Evaluate on {size} {what}, or {finer}{', and judge trials by the mean of their late evaluations' if late else ''}."
+    return f"{advice} {_KEPT}" if all(map(checkpoints.paths, trials)) else advice
+
+
+def _finer(study: Study) -> str | None:
+    """Return the validation loss, and what it can compare, if it was logged and can replace the objective."""
+    loss = study.signals.get("valid_loss")
+    if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
+        return None
+    # The loss of a training by preferences contains beta.
+    return f"{loss} among trials with the same beta" if study.has("chosen_logp") and "beta" in study.searched else loss
