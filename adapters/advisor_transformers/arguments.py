@@ -66,7 +66,7 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
         "lora_dropout": getattr(config, "lora_dropout", None),
         "use_rslora": getattr(config, "use_rslora", None),
         "use_dora": getattr(config, "use_dora", None),
-        "lora_target_modules": _targets(model, config),
+        "lora_target_modules": _adapted_layers(model, config),
         "lora_layers_to_transform": getattr(config, "layers_to_transform", None),
     }
     return plain_values({name: value for name, value in settings.items() if value is not None and value is not False})
@@ -92,7 +92,7 @@ def _active_adapters(model: Any) -> Sequence[str]:
     return list(active()) if callable(active) else active
 
 
-def _targets(model: Any, config: Any) -> str | None:
+def _adapted_layers(model: Any, config: Any) -> str | None:
     """Return the adapted layers as one text: their kinds, such as "q_proj v_proj", if all layers of these kinds are adapted.
 
     PEFT lists "all-linear" layer by layer. A list that is too long for a value is cut and ends with its checksum.

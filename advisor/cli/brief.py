@@ -30,16 +30,16 @@ def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
     numbers have four significant digits.
     """
     for items, chars in _LIMITS:
-        text = _line(data, always, items, chars)
+        text = _bounded_json_line(data, always, items, chars)
         if len(text) <= MAX_CHARS:
             return text
     while len(text) > MAX_CHARS and data:  # very many keys: drop the last, least important ones
         data = dict(list(data.items())[:-1])
-        text = _line(data, always, *_LIMITS[-1])
+        text = _bounded_json_line(data, always, *_LIMITS[-1])
     return text
 
 
-def _line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
+def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
     """Return the bounded data as one line. The keys are bounded separately, so that empty values can be printed."""
     parts: dict[str, Json] = {}
     for key, value in data.items():

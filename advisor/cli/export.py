@@ -86,10 +86,10 @@ def export(
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
     if kind == "optuna" and experiment not in (None, spec.study):
-        _declare(spec, tracking_uri)
+        _store_study_file(spec, tracking_uri)
 
 
-def _declare(spec: StudySpec, tracking_uri: str | None) -> None:
+def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
     """Store the study file in the MLflow experiment with the study's name, into which Optuna's MLflowCallback logs."""
     try:
         Ledger(parse_tracking_uri(tracking_uri), spec.study, spec)

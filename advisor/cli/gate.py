@@ -107,7 +107,7 @@ def gate(
     question = Question(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
     answer = answer_question(experiments, question, experiment, record=record)
     if markdown is not None:
-        write_markdown(_markdown(answer), markdown)
+        write_markdown(_answer_as_markdown(answer), markdown)
     click.echo(brief_answer(answer) if brief else answer.ascii_json() if as_json else _text(answer))
     sys.exit(answer.exit_status)
 
@@ -184,7 +184,7 @@ def _figure_lines(answer: Answer) -> list[str]:
     return [f"{label:11} {clean(text)}" for label, text in lines]
 
 
-def _markdown(answer: Answer) -> str:
+def _answer_as_markdown(answer: Answer) -> str:
     """Return the answer as CommonMark: a badge, the action as a heading, the reason, and the figures."""
     from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: it loads the whole report
 

@@ -44,7 +44,7 @@ def notifying_of_study(command: str | None, guarded: GuardedStudy, *, quiet: boo
             yield
             return
         guard, ended = StudyGuard(guarded), threading.Event()
-        follower = _Follower(guard, notifier)
+        follower = _StudyFollower(guard, notifier)
         thread = threading.Thread(target=follower.follow, args=(ended,), name="advisor-notify-study", daemon=True)
         thread.start()
         try:
@@ -55,7 +55,7 @@ def notifying_of_study(command: str | None, guarded: GuardedStudy, *, quiet: boo
             guard.close()
 
 
-class _Follower:
+class _StudyFollower:
     def __init__(self, guard: StudyGuard, notifier: Notifier) -> None:
         self._guard, self._notifier = guard, notifier
         self._known_failures: set[str] | None = None

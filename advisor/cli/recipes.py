@@ -132,10 +132,10 @@ def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str
     """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
     model = [] if recipe == "pretrain" else [_MODEL]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
-    evaluations = ["--eval-strategy steps", _option("evaluate_every")]
+    evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]
     logging = [_POLICY_LOGGING] if "num_generations" in spec.parameters else []
-    options = [*model, *map(_option, names), *map(_option, lengths), *evaluations, *logging]
-    return " ".join([*options, _option("seed"), placeholders.TRAINER_OUTPUT])
+    options = [*model, *map(_transformers_option, names), *map(_transformers_option, lengths), *evaluations, *logging]
+    return " ".join([*options, _transformers_option("seed"), placeholders.TRAINER_OUTPUT])
 
 
 def print_hint_without_gpu() -> None:
@@ -144,7 +144,7 @@ def print_hint_without_gpu() -> None:
         click.echo("\nThis machine has no GPU. With `advisor run -j 2`, two trials train at a time.", err=True)
 
 
-def _option(placeholder: str) -> str:
+def _transformers_option(placeholder: str) -> str:
     """Return the option with Transformers' name for a placeholder: `--max-steps {max_train_steps}`."""
     option = placeholders.command_option(placeholder)
     name = _TRAINER_NAMES.get(placeholder)

@@ -66,7 +66,7 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
     if study.probe is not None and study.probe not in rule.probes:
         reason = f"the runs are a {study.probe} probe, which cannot show it"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
-    if not _applies(rule, study.kind):
+    if not _applies_to_workload(rule, study.kind):
         reason = f"{_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     if study.target is not None and rule.compares_results:
@@ -95,7 +95,7 @@ def _check(rule: Rule, study: Study) -> tuple[Finding, ...]:
     return findings
 
 
-def _applies(rule: Rule, kind: Kind) -> bool:
+def _applies_to_workload(rule: Rule, kind: Kind) -> bool:
     """Return True if the rule applies to this kind of workload."""
     if kind == "no-network" and chapter(rule) not in WITHOUT_NETWORK and chapter(rule) in chapters():
         return False

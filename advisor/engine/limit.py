@@ -33,7 +33,7 @@ class TooLongError(Exception):
     """Raised for a rule that does not end. The message completes the sentence "stopped: it …"."""
 
 
-class _Stop(SystemExit):
+class _RuleTimeout(SystemExit):
     """Raised inside a rule to end it. `except Exception` does not catch it, and a thread that it ends prints nothing."""
 
 
@@ -87,7 +87,7 @@ class _Call(threading.Thread, Generic[T]):
             self.join(STOP_S / 2)
 
     def _raise_in_thread(self) -> None:
-        """Raise `_Stop` in the thread if it is still running.
+        """Raise `_RuleTimeout` in the thread if it is still running.
 
         The lock keeps the thread from ending in the meantime; otherwise a new thread could get its identifier and be stopped
         instead.
@@ -96,7 +96,9 @@ class _Call(threading.Thread, Generic[T]):
             return
         try:
             if self.is_alive() and not self._ended:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self.ident or 0), ctypes.py_object(_RuleTimeout)
+                )
         finally:
             self._end_lock.release()
 

@@ -24,7 +24,7 @@ def rule_page(rule: type[Rule]) -> str:
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     if rule.grounds:
         lines += ["", rule.grounds.sentence()]
-    lines += ["", "## Measured", *_measured(measured(rule.rule_id())), *_trained(trained(rule.rule_id()))]
+    lines += ["", "## Measured", *_measured(measured(rule.rule_id())), *_training_measurements(trained(rule.rule_id()))]
     if (right := calibration.rate_in_words(rule.rule_id())) is not None:
         lines += ["", right]
     lines += ["", f"Playbook: “{rule.playbook}”"]
@@ -49,7 +49,7 @@ def _measured(rows: Sequence[Measured]) -> list[str]:
     return ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *head, *map(_row, rows)]
 
 
-def _trained(rows: Sequence[Trained]) -> list[str]:
+def _training_measurements(rows: Sequence[Trained]) -> list[str]:
     """Return one sentence for each script that measured the rule on trainings with its cause switched on or off."""
     sentences = []
     for row in rows:

@@ -113,7 +113,7 @@ class Rule(BaseModel):
         for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
             with contextlib.suppress(OSError, TypeError):  # the class has no source file
                 (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-                texts |= _docstrings(tree)
+                texts |= _field_docstrings(tree)
         return {name: texts[name] for name in cls.model_fields if name in texts}
 
     @classmethod
@@ -151,7 +151,7 @@ class Rule(BaseModel):
         )
 
 
-def _docstrings(tree: ast.stmt) -> dict[str, str]:
+def _field_docstrings(tree: ast.stmt) -> dict[str, str]:
     """Return the docstring below each field of a class, keyed by the field's name."""
     texts = {}
     for field, following in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):

@@ -142,7 +142,11 @@ class OpenStudy:
         self._current = trial
         variables = self._environment(job, trial.run_id)
         uri = absolute_uri(self._location)
-        with _logging_to_run(uri, variables), _heartbeat(self._ledger, trial.run_id), _guarding(self._guard, trial):
+        with (
+            _logging_to_run(uri, variables),
+            _send_heartbeats(self._ledger, trial.run_id),
+            _forward_guard_verdicts(self._guard, trial),
+        ):
             try:
                 yield trial
             except GeneratorExit:
@@ -298,7 +302,7 @@ def _end_active_run(run_id: str, exit: Exit) -> None:
 
 
 @contextmanager
-def _guarding(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
+def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
     """Pass the guard's verdicts on to the trial from a background thread during the block."""
     if guard is None:
         yield
@@ -309,20 +313,22 @@ def _guarding(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
         for verdict in () if reading is None else reading.running:
             trial.judge(verdict)
 
-    with _every(GUARD_POLL_S, follow, "advisor-verdicts", waits=True):
+    with _repeat_in_background(GUARD_POLL_S, follow, "advisor-verdicts", waits=True):
         yield
 
 
 @contextmanager
-def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
+def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
     """Send heartbeats for the run from a background thread during the block."""
     ledger.send_heartbeat_from_thread(run_id)
-    with _every(HEARTBEAT_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
+    with _repeat_in_background(HEARTBEAT_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
         yield
 
 
 @contextmanager
-def _every(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
+def _repeat_in_background(
+    seconds: float, work: Callable[[], None], name: str, *, waits: bool = False
+) -> Iterator[None]:
     """Repeat `work` in a background thread during the block. waits: whether the block's end waits for a call in progress."""
     ended = threading.Event()
 

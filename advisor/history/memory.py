@@ -64,7 +64,7 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
     wanted = _requested_values(study, text, experiment)
     settings = proposals(study, key)
     if wanted:
-        distances = [_distance(study, p.trials[0].params, wanted) for p in settings]
+        distances = [_mean_parameter_distance(study, p.trials[0].params, wanted) for p in settings]
     else:
         settings = settings[::-1]
         named_ids = {t.id for t in find_trials(study, text, experiment, key)}
@@ -121,7 +121,7 @@ def _outcome(proposal: Proposal) -> Outcome:
     return outcomes[proposal.record.decision]
 
 
-def _distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
+def _mean_parameter_distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
     """Return the mean distance over the hyperparameters: for a number, the share of its range; for other values, 0 if equal, else
     1.
     """

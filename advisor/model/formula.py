@@ -42,7 +42,7 @@ class Formula:
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the formula's value; None if a hyperparameter is missing or not a number, or if the result is not finite."""
         try:
-            value = _compute(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
+            value = _evaluate_node(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return None
         return value if math.isfinite(value) else None
@@ -111,14 +111,14 @@ def _check(node: ast.expr, text: str) -> None:
             raise ValueError(f"the formula {text!r} contains more than numbers, names, + - * / ** and brackets")
 
 
-def _compute(node: ast.expr, values: Mapping[str, float]) -> float:
+def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.Name(id=name):
             return values[name]
         case ast.UnaryOp(op=op, operand=operand):
-            return _UNARY[type(op)](_compute(operand, values))
+            return _UNARY[type(op)](_evaluate_node(operand, values))
         case ast.BinOp(left=left, op=binary, right=right):
-            return _BINARY[type(binary)](_compute(left, values), _compute(right, values))
+            return _BINARY[type(binary)](_evaluate_node(left, values), _evaluate_node(right, values))
     raise TypeError(node)

@@ -211,7 +211,7 @@ def as_sentence(message: Message | str) -> Message:
 def first_sentence(message: Message) -> Message:
     """Return the first sentence of a message, with a full stop. A full stop within a name or a value does not end the sentence."""
     parts: list[Item] = []
-    for part in _flattened(message):
+    for part in _flatten_message(message):
         if (
             parts
             and isinstance(part, str)
@@ -227,9 +227,9 @@ def first_sentence(message: Message) -> Message:
     return as_sentence(Message(tuple(parts)))
 
 
-def _flattened(message: Message) -> Iterator[Item]:
+def _flatten_message(message: Message) -> Iterator[Item]:
     for part in message.parts:
-        yield from _flattened(part) if isinstance(part, Message) else (part,)
+        yield from _flatten_message(part) if isinstance(part, Message) else (part,)
 
 
 def _as_item(value: Any) -> Item:

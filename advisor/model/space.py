@@ -288,7 +288,7 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
 
     For example, betas, momentum, dropout and smoothing lie between 0 and 1; learning rates, sizes and integers lie above 0.
     """
-    phrases = _phrases(name)
+    phrases = _word_sequences(name)
     if phrases & _OPEN_UNIT_NAMES or "oneminusmomentum" in phrases:
         return 0.0, 1.0
     if phrases & _HALF_OPEN_UNIT_NAMES:
@@ -300,7 +300,7 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
     return -math.inf, math.inf
 
 
-def _phrases(name: str) -> set[str]:
+def _word_sequences(name: str) -> set[str]:
     """Return all sequences of one to three words of the name, each without spaces."""
     words = words_of(name)
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
@@ -382,5 +382,5 @@ def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
     """
     if is_learning_rate(name) and low > 0:
         return "log"
-    averages = _phrases(name) & _AVERAGING_NAMES and "oneminus" not in _phrases(name)
+    averages = _word_sequences(name) & _AVERAGING_NAMES and "oneminus" not in _word_sequences(name)
     return "reverse-log" if averages and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale

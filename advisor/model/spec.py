@@ -238,9 +238,9 @@ class StudySpec(BaseModel):
         conditions = {n: p.when or () for n, p in self.parameters.items() if p.when}
         formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
-            if name in _dependencies(name, conditions):
+            if name in _all_dependencies(name, conditions):
                 raise SpecEntryError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
-            if name in _dependencies(name, formulas):
+            if name in _all_dependencies(name, formulas):
                 raise SpecEntryError(f"the formula of {name!r} is circular", "parameters", name, "formula")
         for i, region in enumerate(self.forbidden):
             for name in region.where:
@@ -334,7 +334,7 @@ def _names(text: str | None) -> frozenset[str]:
     return formula.parse(text).names if text is not None else frozenset()
 
 
-def _dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
+def _all_dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     """Return all names that `name` depends on, directly or indirectly."""
     names: set[str] = set()
     unvisited = list(edges.get(name, ()))

@@ -222,7 +222,7 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     if spec.notes:
         yield "notes:"
         for note in spec.notes:
-            yield from _wrapped([note], "  ") if note.isprintable() else [f"  - {_scalar(note)}"]
+            yield from _wrapped_lines([note], "  ") if note.isprintable() else [f"  - {_yaml_scalar(note)}"]
     if spec.predictions:
         yield "predictions:"
         yield "  # What this study is expected to show. `advisor analyze` says whether it did."
@@ -247,7 +247,7 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
     if constants:
         yield "constants:  # the same in every trial"
         for name, value in constants.items():
-            yield f"  {_scalar(name)}: {_scalar(value)}"
+            yield f"  {_yaml_scalar(name)}: {_yaml_scalar(value)}"
     if spec.forbidden:
         yield "forbidden:"
         for region in spec.forbidden:
@@ -272,7 +272,7 @@ _KEYS = (
 
 
 def _parameter(name: str, parameter: Parameter, difference: str | None) -> Iterator[str]:
-    yield f"  {_scalar(name)}:"
+    yield f"  {_yaml_scalar(name)}:"
     if difference is not None:
         yield f"    # {difference}"
     entries = parameter.model_dump(mode="json", exclude_none=True)
@@ -325,15 +325,15 @@ def describe(parameter: Parameter, verb: str = "searched") -> str:
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
         return f"{key}: {_one_line_yaml(value)}"
-    return f"{key}: {_scalar(value)}"
+    return f"{key}: {_yaml_scalar(value)}"
 
 
 def _why(text: str) -> Iterator[str]:
     """Yield the lines of a parameter's or a region's reason."""
-    yield from _wrapped({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
+    yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
 
 
-def _wrapped(value: Any, indent: str) -> Iterator[str]:
+def _wrapped_lines(value: Any, indent: str) -> Iterator[str]:
     """Yield the lines of a value with printable texts, wrapped at `_WIDTH` columns."""
     body: str = yaml.dump(value, Dumper=_Dumper, width=_WIDTH - len(indent), allow_unicode=True)
     yield from (indent + line for line in body.splitlines())
@@ -344,7 +344,7 @@ def _one_line_yaml(value: Any) -> str:
     return body.rstrip()
 
 
-def _scalar(value: Any) -> str:
+def _yaml_scalar(value: Any) -> str:
     """Return one scalar as one line of YAML, quoted if needed, with escape sequences for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
     body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)

@@ -28,7 +28,7 @@ MIN_NEAR = 3
 
 def with_room(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with wider ranges of learning rates, if it fixes a batch size that `study` searched."""
-    fixed = [n for n in study.searched if parameter_kinds.is_batch_size(n) and _fixes(spec, n)]
+    fixed = [n for n in study.searched if parameter_kinds.is_batch_size(n) and _fixes_parameter(spec, n)]
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
     for size in fixed[:1] if spec.probe is None and not spec.settings else ():
         near = list(_near(study, size, as_number(spec.parameters[size].value)))
@@ -48,7 +48,7 @@ def with_room(study: Study, spec: StudySpec) -> StudySpec:
     return validate(spec)
 
 
-def _fixes(spec: StudySpec, name: str) -> bool:
+def _fixes_parameter(spec: StudySpec, name: str) -> bool:
     return name in spec.parameters and spec.parameters[name].role == "fixed"
 
 

@@ -26,7 +26,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
     """
     parameter = study.spec.parameters[name]
     if parameter.role == "scientific" or best is None:
-        return _listed(parameter, study, name)
+        return _batch_size_choices(parameter, study, name)
     fastest = throughput.recommended_batch_size(study, name)
     size = fastest or throughput.largest_good_batch_size(study, name) or as_number(best)
     if not size > 0:  # a word such as "auto"
@@ -59,7 +59,7 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
     return why + memory
 
 
-def _listed(parameter: Parameter, study: Study, name: str) -> Parameter:
+def _batch_size_choices(parameter: Parameter, study: Study, name: str) -> Parameter:
     """Return the batch size as a list: its choices, or the powers of two in its range that do not run out of memory."""
     if not parameter.numeric:
         return parameter

@@ -73,7 +73,7 @@ def _with_trial_number(study: Study, spec: StudySpec, carried: int, *, scores_ch
     return sized.model_copy(update={"notes": (*spec.notes, ladder)}) if ladder else sized
 
 
-def _coefficients(spec: StudySpec) -> int:
+def _coefficient_count(spec: StudySpec) -> int:
     """Return the number of coefficients of a quadratic response of the searched hyperparameters."""
     numbers = sum(p.numeric for p in spec.searched.values())
     return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
@@ -82,7 +82,7 @@ def _coefficients(spec: StudySpec) -> int:
 def _next_trials(spec: StudySpec, needed: int) -> int:
     """Return the number of further trials; these alone determine a quadratic response, and each choice gets at least one trial."""
     carried = spec.trials or needed
-    least = max(_coefficients(spec), min(RATE_TRIALS, carried))
+    least = max(_coefficient_count(spec), min(RATE_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _min_trials(spec))
 
 

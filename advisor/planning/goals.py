@@ -157,7 +157,7 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
     # A threshold may have been used although it was not logged as a hyperparameter.
-    verb = "Search" if old is None and parameter_kinds.is_clipping_threshold(name) else _verb(old, new)
+    verb = "Search" if old is None and parameter_kinds.is_clipping_threshold(name) else _range_change_verb(old, new)
     return verb, clean(name), domain(new)
 
 
@@ -175,7 +175,7 @@ def domain(parameter: Parameter) -> str:
     return f"{plain_number(parameter.low)} to {plain_number(parameter.high)}"
 
 
-def _verb(old: Parameter | None, new: Parameter) -> str:
+def _range_change_verb(old: Parameter | None, new: Parameter) -> str:
     """Return the verb for the change of a range."""
     if old is None or not old.searched or old.low is None or old.high is None or new.low is None or new.high is None:
         return "Add" if old is None else "Search"

@@ -92,7 +92,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     verdicts = tuple(verdicts)
     findings = by_priority((f for v in verdicts for f in v.findings), importance.shares(study))
     start = base(study)
-    merger = _Merger(study, findings, verdicts, rules, Draft(start, start))
+    merger = _PlanMerger(study, findings, verdicts, rules, Draft(start, start))
     for number, stage in enumerate(in_order(study, findings)):
         if number == 1 and of_one_setting(study):
             merger.add_sweep()
@@ -127,7 +127,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
 
 
 @dataclass
-class _Merger(Follower):
+class _PlanMerger(Follower):
     """Follows the findings stage by stage and collects the next studies."""
 
     specs: list[StudySpec] = field(default_factory=list)

@@ -28,7 +28,9 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
-    possible = {n: e for n, e in promising.narrower_ranges(study, spec).items() if not _shifts(study, spec, n)}
+    possible = {
+        n: e for n, e in promising.narrower_ranges(study, spec).items() if not _varies_fixed_momentum(study, spec, n)
+    }
     found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in possible.items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     whole, by_findings = spec, {name for name, _ in keep}
@@ -44,7 +46,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     return validate(spec)
 
 
-def _shifts(study: Study, spec: StudySpec, name: str) -> bool:
+def _varies_fixed_momentum(study: Study, spec: StudySpec, name: str) -> bool:
     """Return whether `spec` varies a momentum that the trials had fixed: good values of this learning rate depend on it."""
     new = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
     return is_learning_rate(name) and any("momentum" in words_of(n) for n in new)

@@ -60,7 +60,7 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
         # The best trial is weak evidence of the best architecture: it has one of few values, and its other hyperparameters may just
         # suit this value.
-        return _compared(study, name)
+        return _architecture_comparison(study, name)
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
@@ -68,7 +68,7 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     return parameter.fixed_at(best[name], why=f"as in the best trial; {reason}")
 
 
-def _compared(study: Study, name: str) -> Parameter:
+def _architecture_comparison(study: Study, name: str) -> Parameter:
     """Return the architecture's hyperparameter to compare: the values that were tried, if they are few and no range is declared."""
     parameter = study.spec.parameters[name]
     reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"

@@ -140,7 +140,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
     row = _row(study, ranked[0], 0)
     assert row.best is not None
     kept = checkpoints.best_kept(study, ranked[0])
-    mean, next_mean = _means(study, ranked[0]) if _spread(study) is not None else (None, None)
+    mean, next_mean = _best_setting_means(study, ranked[0]) if _spread(study) is not None else (None, None)
     return Best(
         trial=row.id,
         name=row.name,
@@ -155,7 +155,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
     )
 
 
-def _means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
+def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
     """Return the means of the best trial's setting, and of the best other setting; (None, None) if the former was not repeated."""
     by_mean = sorted(repeats.settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)

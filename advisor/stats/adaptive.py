@@ -40,11 +40,13 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
     contrast = distance * (cost_scores[None, :] - cost_scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
     orders = [np.arange(n), *(rng.permutation(n) for _ in range(PERMUTATIONS))]
-    statistics = np.array([_nearness(order, cost_scores, distance, contrast) for order in orders])
+    statistics = np.array([_nearness_to_best_points(order, cost_scores, distance, contrast) for order in orders])
     return float(min(1.0, 2 * np.mean(statistics >= statistics[0] - 1e-12, axis=0).min()))
 
 
-def _nearness(order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray) -> tuple[float, float]:
+def _nearness_to_best_points(
+    order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
+) -> tuple[float, float]:
     """Return two statistics of points tried in this order: nearness to the best earlier point, and nearness to better earlier
     points.
     """

@@ -234,7 +234,7 @@ def _fit_by_evidence(
     sizes = np.bincount(groups, minlength=count)
     for _ in range(200):
         precision = 1 / np.maximum(scale[groups] * prior, 1e-12)
-        covariance = _inverse(gram / noise + np.diag(precision))
+        covariance = _invert_matrix(gram / noise + np.diag(precision))
         mean = covariance @ cross / noise
         second_moments = (mean**2 + np.diag(covariance)) / prior
         new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
@@ -249,7 +249,7 @@ def _fit_by_evidence(
     return mean, np.asarray(covariance, dtype=np.float64)
 
 
-def _inverse(matrix: FloatArray) -> FloatArray:
+def _invert_matrix(matrix: FloatArray) -> FloatArray:
     """Return the inverse of a symmetric positive definite matrix, in half the time of a general inversion."""
     factor, status = lapack.dpotrf(matrix, lower=True)
     half, singular = lapack.dpotri(factor, lower=True)

@@ -115,12 +115,12 @@ def _permutation_p(one: FloatArray, other: FloatArray) -> float:
         rng = np.random.default_rng(SEED)
         ranks = rng.random((_MAX_EXACT // 10, total)).argsort(axis=1)
         members = np.vstack([np.arange(total)[None, :] < n, ranks < n])
-    null = _studentised(values, members, n)
-    observed = abs(float(_studentised(values, np.arange(total)[None, :] < n, n)[0]))
+    null = _welch_t(values, members, n)
+    observed = abs(float(_welch_t(values, np.arange(total)[None, :] < n, n)[0]))
     return float(np.mean(np.abs(null) >= observed * (1 - 1e-9)))
 
 
-def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
+def _welch_t(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
     """Return Welch's t for each row of `members` (k, N), True for members of one group; inf for a difference without variance."""
     centred = values - values.mean()
     m = len(values) - n

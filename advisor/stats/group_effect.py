@@ -79,7 +79,7 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     subset = _choose_settings(groups, costs)
     groups, costs = groups[subset], costs[subset]
     blocks = _coordinate_blocks([u[subset] for u in numeric], [u[subset] for u in choices])
-    scale = _Scale(costs)
+    scale = _AsinhScale(costs)
     model = _Model(blocks, groups, scale.scores(costs), scale.noise_factors(costs))
     best = scale.costs(model.best_values(_candidate_places(blocks, groups, costs)))
     return GroupEffect(best, float(scale.noise(model.mode[-1])))
@@ -99,7 +99,7 @@ def compare_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
     return GroupEffect(np.array([g.mean() for g in groups]) + deviations * errors, deviation)
 
 
-class _Scale:
+class _AsinhScale:
     """The asinh scale on which responses are fitted: linear near the best cost, logarithmic far above it."""
 
     def __init__(self, costs: FloatArray) -> None:
@@ -148,7 +148,7 @@ def draw_further_results(
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
     subset = np.sort(choose_evenly_by_rank(bounded, _MAX_POINTS))
     columns = [u[subset] for u in numeric], [u[subset] for u in choices]
-    scale, bounded = _Scale(bounded[subset]), bounded[subset]
+    scale, bounded = _AsinhScale(bounded[subset]), bounded[subset]
     blocks = _coordinate_blocks(*columns)
     groups = np.zeros(len(subset), dtype=np.int64)
     model = _Model(blocks, groups, scale.scores(bounded), scale.noise_factors(bounded))
@@ -296,7 +296,7 @@ class _Model:
         """Return draws of each group's minimum over its most promising places, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
-        similar = _similarity(self.mode, self._distances(self.points, places))
+        similar = _response_correlation(self.mode, self._distances(self.points, places))
         best_places = [places[self._order_by_promise(similar, g)[: MAX_PLACES // count]] for g in range(count)]
         distances, groups = (
             self.distances_of(np.vstack(best_places)),
@@ -336,10 +336,12 @@ class _Model:
     ) -> FloatArray:
         """Return random responses at places `distances` (see `distances_of`) of the groups `groups`, shape (draws, places)."""
         mean, half = self._posterior_mean_and_reduction(
-            model_parameters, _similarity(model_parameters, distances[0]), self.groups[:, None] == groups
+            model_parameters, _response_correlation(model_parameters, distances[0]), self.groups[:, None] == groups
         )
         remaining = (
-            _covariance(model_parameters, _similarity(model_parameters, distances[1]), groups[:, None] == groups)
+            _covariance(
+                model_parameters, _response_correlation(model_parameters, distances[1]), groups[:, None] == groups
+            )
             - half.T @ half
         )
         shared, own = np.exp(model_parameters[-3:-1])
@@ -353,7 +355,9 @@ class _Model:
 
         similarity: similarity (n, m) of the settings to the places; same_group: True if the groups are equal.
         """
-        trial_covariance = _covariance(model_parameters, _similarity(model_parameters, self.distances), self.same)
+        trial_covariance = _covariance(
+            model_parameters, _response_correlation(model_parameters, self.distances), self.same
+        )
         root = np.linalg.cholesky(
             trial_covariance + np.diag(np.exp(model_parameters[-1]) * self.noise_factors + _JITTER)
         )
@@ -367,7 +371,7 @@ def _covariance(model_parameters: FloatArray, similarity: FloatArray, same_group
     return np.asarray((shared + own * same_group) * similarity + _CONSTANT_VARIANCE * same_group)
 
 
-def _similarity(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
+def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -> FloatArray:
     """Return the correlation (n, m) of responses within a group at squared distances (axes, n, m)."""
     scaled, additive = (
         np.exp(model_parameters[: len(distances), None, None]) * distances,

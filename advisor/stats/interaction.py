@@ -31,7 +31,7 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
     n = len(y)
     relevances = np.clip(np.exp(response.mode[:-2]), _MIN_RELEVANCE, _MAX_RELEVANCE)
     kernels = [kernel(block, bend) for block, bend in zip(response.blocks, relevances, strict=True)]
-    variances = _variances(y, kernels)
+    variances = _fit_variances(y, kernels)
     covariance = sum((v * k for v, k in zip(variances, kernels, strict=False)), variances[-1] * np.eye(n))
     precision = np.linalg.inv(covariance)
     row_sums = precision.sum(0)
@@ -50,7 +50,7 @@ def draws_needed(level: float) -> int | None:
     return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
 
 
-def _variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
+def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
     """Return the variances that maximise the penalised likelihood: one per kernel, then the noise variance."""
     n, prior = len(y), np.array([-1.0] * len(kernels) + [-2.0])
 

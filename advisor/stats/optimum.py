@@ -63,7 +63,7 @@ def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
     positions: natural logarithms, such as those of learning rates. Positions outside the swept range are not considered, so draws
     that pile up at an end say that the optimum may lie beyond it.
     """
-    known = [_standardised(*sweep) for sweep in sweeps]
+    known = [_standardise_sweep(*sweep) for sweep in sweeps]
     shapes = list(itertools.product(_LENGTHS, _SIGNALS))
     likelihoods = np.array([[[_log_likelihood(s, (*at, n)) for n in _NOISES] for at in shapes] for s in known])
     posterior = likelihoods - 0.5 * ((np.log(_NOISES) - _NOISE_PRIOR[0]) / _NOISE_PRIOR[1]) ** 2
@@ -81,7 +81,7 @@ def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
     return found
 
 
-def _standardised(positions: FloatArray, costs: FloatArray) -> _Sweep:
+def _standardise_sweep(positions: FloatArray, costs: FloatArray) -> _Sweep:
     values = compress_costs(costs)
     mean, spread = float(values.mean()), float(values.std()) or 1.0
     return _Sweep(positions, (values - mean) / spread, costs, mean, spread)

@@ -75,7 +75,7 @@ def find_failure_regions(
     labels = failed.astype(np.int8)
     if best is not None:
         labels[best] = -1
-    table = _permutations(labels)
+    table = _label_permutations(labels)
     scored, largest = [], np.zeros(len(table))
     for axis, side in [(i, side) for i in range(d) for side in (_BOTH_SIDES if sides is None else sides[i])]:
         u = positions[:, axis] if side == "high" else -positions[:, axis]
@@ -133,7 +133,7 @@ def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: Bo
     )
 
 
-def _permutations(labels: _Labels) -> _Labels:
+def _label_permutations(labels: _Labels) -> _Labels:
     """Return permutations of the labels, shape (rows, n): all of them if they are few, else the observed order and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0

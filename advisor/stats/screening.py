@@ -18,11 +18,11 @@ def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: Fl
     value of a choice; a missing position counts as a value.
     """
     values = normal_scores(costs)
-    logs = [_log_p(_quadratic(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]
+    logs = [_log_p(_quadratic_features(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]
     return np.array(logs, dtype=np.float64)
 
 
-def _quadratic(positions: FloatArray) -> FloatArray:
+def _quadratic_features(positions: FloatArray) -> FloatArray:
     is_known = np.isfinite(positions)
     ranks = np.zeros(len(positions))
     if is_known.any():

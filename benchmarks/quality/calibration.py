@@ -61,7 +61,7 @@ def findings_of_worlds(seeds: Iterable[int], jobs: int, names: frozenset[str]) -
     return answers
 
 
-def fit_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
+def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
     """Return the calibration map of one rule, from its findings."""
     if len(answers) < MIN_FINDINGS:
         return []
@@ -135,7 +135,9 @@ def main() -> None:
     started, maps, names = time.perf_counter(), table(), frozenset(options.rules)
     if options.write:
         development = findings_of_worlds(range(2 * options.studies), options.jobs, names)
-        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit_map(rule, found))}
+        fitted = {
+            rule: tuple(knots) for rule, found in development.items() if (knots := fit_confidence_map(rule, found))
+        }
         maps = {rule: knots for rule, knots in maps.items() if rule not in names} | fitted
         write(maps)
     answers = findings_of_worlds(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)

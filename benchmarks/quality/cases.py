@@ -172,7 +172,7 @@ def _curves(folder: Path, study: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _matches(trial: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
+def _matches_conditions(trial: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
     known = {**json.loads(trial["params"]), **{k: trial[k] for k in ("seed", "status", "trial", "study")}}
     for name, wanted in conditions.items():
         value = known.get(name)
@@ -189,7 +189,9 @@ def _matches(trial: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
 
 def _experiment(source: Source, raw: Mapping[str, Any]) -> Experiment:
     folder = source.folder / raw["dataset"]
-    rows = [t for t in _tables(folder)[0] if t["study"] in raw["studies"] and _matches(t, raw["where"] or {})]
+    rows = [
+        t for t in _tables(folder)[0] if t["study"] in raw["studies"] and _matches_conditions(t, raw["where"] or {})
+    ]
     if raw["trials"] is not None:
         order = {name: i for i, name in enumerate(raw["trials"])}
         rows = sorted((t for t in rows if t["trial"] in order), key=lambda t: order[t["trial"]])

@@ -223,7 +223,7 @@ def table(answers: Sequence[Answer]) -> str:
     for rule in sorted({rule for found in by_source.values() for rule in found}):
         rows.append([f"`{rule}`"])
         for found in by_source.values():
-            rows[-1] += _cells(found.get(rule))
+            rows[-1] += _table_cells(found.get(rule))
     rows.append(["macro average"])
     for found in by_source.values():
         recall, alarms = macro_average(found.values())
@@ -231,7 +231,7 @@ def table(answers: Sequence[Answer]) -> str:
     return markdown(rows)
 
 
-def _cells(score: Score | None) -> list[str]:
+def _table_cells(score: Score | None) -> list[str]:
     if score is None:
         return ["", "", ""]
     return [

@@ -88,7 +88,7 @@ def table_row(name: str, gate: LoopResults, single: LoopResults) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _gamma(rng: np.random.Generator, sign: float) -> float:
+def _gamma_shape(rng: np.random.Generator, sign: float) -> float:
     return sign * (float(rng.gamma(1.0)) - 1)
 
 
@@ -96,12 +96,12 @@ WORLDS: dict[str, Draw] = {
     "normal": lambda rng, _: float(rng.standard_normal()),
     "heavy tails (t, 3 degrees of freedom)": lambda rng, _: float(rng.standard_t(3)) / math.sqrt(3),
     "unequal deviations": lambda rng, deviation: deviation * float(rng.standard_normal()),
-    "bad runs now and then (skewed)": lambda rng, _: _gamma(rng, 1.0),
-    "lucky runs now and then (skewed)": lambda rng, _: _gamma(rng, -1.0),
+    "bad runs now and then (skewed)": lambda rng, _: _gamma_shape(rng, 1.0),
+    "lucky runs now and then (skewed)": lambda rng, _: _gamma_shape(rng, -1.0),
 }
 
 
-def _deviation(world: str, rng: np.random.Generator) -> float:
+def _standard_deviation(world: str, rng: np.random.Generator) -> float:
     """Return the deviation of a setting; unequal deviations are log-normal with a root mean square of 1."""
     return math.exp(0.5 * float(rng.standard_normal()) - 0.5) if world == "unequal deviations" else 1.0
 
@@ -112,13 +112,13 @@ def run_simulated_loop(
     """Run one loop and add its results to the tally. baseline: runs of the first setting; single: take the better single run."""
     rng = np.random.default_rng([seed, *world.encode()])
     draw = WORLDS[world]
-    first = SimulatedSetting(0.0, _deviation(world, rng))
+    first = SimulatedSetting(0.0, _standard_deviation(world, rng))
     for _ in range(baseline):
         first.run(draw, rng)
 
     def propose(incumbent: SimulatedSetting) -> tuple[SimulatedSetting, bool]:
         gain = GAIN if rng.random() < SHARE else 0.0
-        return SimulatedSetting(incumbent.mean - gain, _deviation(world, rng)), gain > 0
+        return SimulatedSetting(incumbent.mean - gain, _standard_deviation(world, rng)), gain > 0
 
     run_loop(first, propose, lambda s: s.run(draw, rng), proposals, tally, single=single)
 

@@ -74,7 +74,7 @@ def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
         sign = 1.0 if row["direction"].startswith("min") else -1.0
         steps = curve["step"].to_numpy(np.int64)
         length = float(extra.get("step_hint") or extra.get("max_train_steps") or np.nan)
-        found[_task_name(row["study"])].append(Progress(steps, sign * curve["value"].to_numpy(np.float64), length))
+        found[_name_of_task(row["study"])].append(Progress(steps, sign * curve["value"].to_numpy(np.float64), length))
     for name, trials in found.items():
         longest = float(max(t.steps[-1] for t in trials))
         planned = [t if np.isfinite(t.length) else Progress(t.steps, t.costs, longest) for t in trials]
@@ -82,7 +82,7 @@ def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
             yield name, planned
 
 
-def _task_name(study: str) -> str:
+def _name_of_task(study: str) -> str:
     """Return the name without the number of AlgoPerf's repeated studies of a workload."""
     head, _, tail = study.rpartition("/")
     return head if tail.startswith("study_") else study

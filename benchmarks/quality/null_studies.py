@@ -360,10 +360,10 @@ def batch_sizes(random: Random) -> Made:
             at = np.arange(1, 41) / 40
             curves["val/loss"].append(0.5 + 2 * np.exp(-4 * speed * at) + 0.01 * random.normal(size=40))
             curves["train/examples_per_s"].append(1000 * growth**i * np.exp(scatter * random.normal(size=100)))
-    return _study_of_batch_sizes(params, curves), {}
+    return _draw_batch_size_study(params, curves), {}
 
 
-def _study_of_batch_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
+def _draw_batch_size_study(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
     """Return a study with the same number of examples in all trials: doubling the batch size halves the steps."""
     store = Store("null")
     for i, chosen in enumerate(params):

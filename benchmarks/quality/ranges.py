@@ -94,13 +94,13 @@ def _study(case: Case) -> Study:
 # --- simulated studies ----------------------------------------------------------------------------------------------------------
 
 
-def _bowl(random: np.random.Generator, d: int, low: float = 0.15, high: float = 0.85) -> Response:
+def _bowl_cost(random: np.random.Generator, d: int, low: float = 0.15, high: float = 0.85) -> Response:
     best, weights = random.uniform(low, high, d), np.exp(random.uniform(-3.5, 1, d))
     return lambda u: np.asarray((weights * (u - best) ** 2).sum(1))
 
 
-def _rotated_bowl(random: np.random.Generator, d: int) -> Response:
-    bowl, angle = _bowl(random, d), float(random.uniform(-0.8, 0.8))
+def _rotated_bowl_cost(random: np.random.Generator, d: int) -> Response:
+    bowl, angle = _bowl_cost(random, d), float(random.uniform(-0.8, 0.8))
 
     def response(u: FloatArray) -> FloatArray:
         turned = u.copy()
@@ -110,34 +110,34 @@ def _rotated_bowl(random: np.random.Generator, d: int) -> Response:
     return response
 
 
-def _cliff(random: np.random.Generator, d: int) -> Response:
-    bowl, edge = _bowl(random, d), float(random.uniform(0.4, 0.9))
+def _cliff_cost(random: np.random.Generator, d: int) -> Response:
+    bowl, edge = _bowl_cost(random, d), float(random.uniform(0.4, 0.9))
     return lambda u: np.where(u[:, 0] > edge, math.nan, bowl(u))
 
 
-def _plateau(random: np.random.Generator, d: int) -> Response:
-    bowl = _bowl(random, d)
+def _plateau_cost(random: np.random.Generator, d: int) -> Response:
+    bowl = _bowl_cost(random, d)
     return lambda u: np.asarray(np.minimum(bowl(u), 0.1) + 0.02 * bowl(u))
 
 
-def _flat(_random: np.random.Generator, _d: int) -> Response:
+def _flat_cost(_random: np.random.Generator, _d: int) -> Response:
     return lambda u: np.zeros(len(u))
 
 
-def _two_valleys(random: np.random.Generator, d: int) -> Response:
-    one, other = _bowl(random, d), _bowl(random, d)
+def _two_valley_cost(random: np.random.Generator, d: int) -> Response:
+    one, other = _bowl_cost(random, d), _bowl_cost(random, d)
     deeper = float(random.uniform(0, 0.05))
     return lambda u: np.asarray(np.minimum(one(u), other(u) + deeper))
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Response]] = {
-    "one valley": _bowl,
-    "best beyond an end": lambda random, d: _bowl(random, d, -0.3, 1.3),
-    "hyperparameters interact": _rotated_bowl,
-    "two valleys": _two_valleys,
-    "failures beyond an edge": _cliff,
-    "only a valley in a plateau": _plateau,
-    "no effect": _flat,
+    "one valley": _bowl_cost,
+    "best beyond an end": lambda random, d: _bowl_cost(random, d, -0.3, 1.3),
+    "hyperparameters interact": _rotated_bowl_cost,
+    "two valleys": _two_valley_cost,
+    "failures beyond an edge": _cliff_cost,
+    "only a valley in a plateau": _plateau_cost,
+    "no effect": _flat_cost,
 }
 
 

@@ -53,14 +53,14 @@ def record(study: RecordedStudy) -> Experiment:
     """Train a study's trials one after another and return their logs."""
     from recordings.trial import train
 
-    store = f"sqlite:///{_folder()}/mlflow.db"
+    store = f"sqlite:///{_recording_folder()}/mlflow.db"
     for i, params in enumerate(trials(study)):
-        train(study.training, params, i, study.name, store, _folder())
+        train(study.training, params, i, study.name, store, _recording_folder())
     return read_experiment(study.name, tracking_uri=store)
 
 
 @lru_cache(maxsize=1)
-def _folder() -> Path:
+def _recording_folder() -> Path:
     """Return the folder of the store for all studies of this process, because opening a store takes longer than a training."""
     folder = Path(tempfile.mkdtemp(prefix="recording-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -214,10 +214,10 @@ def write_tables(
             [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
         )
         merged = _compact_table(merged, tick_s) if "value" in merged.column_names else merged
-        pq.write_table(merged, path, compression="zstd", compression_level=19, **_encodings(merged.schema))
+        pq.write_table(merged, path, compression="zstd", compression_level=19, **_column_encodings(merged.schema))
 
 
-def _encodings(schema: pa.Schema) -> dict[str, Any]:
+def _column_encodings(schema: pa.Schema) -> dict[str, Any]:
     """Return compact Parquet encodings: dictionaries for texts, differences for integers, byte streams for other numbers."""
     numbers = {
         f.name: "BYTE_STREAM_SPLIT" if pa.types.is_floating(f.type) else "DELTA_BINARY_PACKED"

@@ -56,8 +56,8 @@ def tables(experiment: Experiment, study: PlainStudy, truth: Mapping[str, str]) 
             "params": json.dumps(as_numbers(experiment.runs[i].params)),
             "status": truth.get(experiment.runs[i].id, "complete"),
             "run_status": experiment.runs[i].status,
-            "started": _ticks(started[i] - first),
-            "ended": _ticks((experiment.runs[i].ended or started[i]) - first),
+            "started": _round_to_ticks(started[i] - first),
+            "ended": _round_to_ticks((experiment.runs[i].ended or started[i]) - first),
             "seed": None,
             "extra": None,
         }
@@ -70,7 +70,7 @@ def tables(experiment: Experiment, study: PlainStudy, truth: Mapping[str, str]) 
     return table, points_table(experiment, study.name, names.tolist())
 
 
-def _ticks(seconds: float) -> float:
+def _round_to_ticks(seconds: float) -> float:
     return round(seconds / TICK_S) * TICK_S
 
 

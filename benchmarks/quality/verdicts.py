@@ -53,24 +53,28 @@ def record(case: Case) -> str:
     line = {
         "view": case.view,
         "verdicts": [
-            {"rule": v.rule, "status": v.status, "findings": [_without_texts(_fields(f)) for f in v.findings]}
+            {
+                "rule": v.rule,
+                "status": v.status,
+                "findings": [_without_free_text(_compared_fields(f)) for f in v.findings],
+            }
             for v in verdicts
         ],
-        "next": [_without_texts(spec.model_dump(mode="json")) for spec in specs],
+        "next": [_without_free_text(spec.model_dump(mode="json")) for spec in specs],
         "deferred": len(next_round.deferred),
     }
     return json.dumps(line, sort_keys=True)
 
 
-def _fields(finding: Any) -> dict[str, Any]:
+def _compared_fields(finding: Any) -> dict[str, Any]:
     dumped = finding.model_dump(mode="json")
     return {name: dumped[name] for name in FIELDS}
 
 
-def _without_texts(value: Any) -> Any:
+def _without_free_text(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _without_texts(v) for k, v in value.items() if k not in TEXTS}
-    return [_without_texts(v) for v in value] if isinstance(value, list) else value
+        return {k: _without_free_text(v) for k, v in value.items() if k not in TEXTS}
+    return [_without_free_text(v) for v in value] if isinstance(value, list) else value
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

@@ -160,13 +160,13 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
 def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result) -> None:
     """Run the checks of a cell. Raises Failed if it needs the newest MLflow and that cannot be installed."""
     if cell.name.startswith("store-"):
-        _store(place, newest(), result)
+        _use_store(place, newest(), result)
     elif cell.tests:
         result.checks["tests"] = outcome(lambda: result.notes.append(checks.run_tests(place, CHECKOUT, cell.tests)))
     elif cell.name.startswith("mlflow-"):
         beside = newest()
         _train(cell, place, result)
-        _serve(place, beside, result)
+        _use_server(place, beside, result)
     else:
         _train(cell, place, result)
 
@@ -174,7 +174,7 @@ def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result
 # --- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _store(place: Place, newest: Place, result: Result) -> None:
+def _use_store(place: Place, newest: Place, result: Result) -> None:
     store = place.folder / "store.db"
     result.checks["is written"] = outcome(lambda: place.call("python", checks.STORES, "write", store))
 
@@ -200,7 +200,7 @@ def _train(cell: Cell, place: Place, result: Result) -> None:
         result.checks["analysis of SQLite"] = outcome(lambda: checks.analyze(here, "tiny", 2))
 
 
-def _serve(place: Place, newest: Place, result: Result) -> None:
+def _use_server(place: Place, newest: Place, result: Result) -> None:
     """Use a tracking server of the cell's MLflow, from its own environment and from that of the newest MLflow."""
     store = place.folder / "served.db"
     try:

@@ -233,7 +233,7 @@ class FaultyProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def _pick(self, path: str) -> str:
+    def _pick_fault(self, path: str) -> str:
         with self._lock:
             self.requests[path] += 1
             picked = path.endswith(self._only) and self._random.random() < self.share
@@ -245,11 +245,11 @@ class FaultyProxy:
     def _serve(self, client: BaseHTTPRequestHandler) -> None:
         path = client.path.partition("?")[0]
         body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
-        fault = self._pick(path)
+        fault = self._pick_fault(path)
         if fault == "slow":
             time.sleep(0.5)
         if fault == "reset":
-            return _reset(client)
+            return _reset_connection(client)
         if fault in ("500", "429"):
             return _answer(client, int(fault), [], b"injected")
         try:
@@ -260,7 +260,7 @@ class FaultyProxy:
         if fault == "500 after":
             return _answer(client, 500, [], b"injected")
         if fault == "reset after":
-            return _reset(client)
+            return _reset_connection(client)
         return _answer(client, status, headers, content, truncated=fault == CUT)
 
     def _forward(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -290,10 +290,10 @@ def _answer(
         client.end_headers()
         client.wfile.write(content[: len(content) // 2] if truncated else content)
     if truncated:
-        _reset(client)
+        _reset_connection(client)
 
 
-def _reset(client: Any) -> None:
+def _reset_connection(client: Any) -> None:
     client.close_connection = True
     with contextlib.suppress(OSError):
         client.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -236,10 +236,10 @@ def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0)
     begun = time.monotonic()
     until(lambda: not training.spools, within_s, "the delivery")
     delivered = time.monotonic() - begun
-    frames = list(_recorded(training.folder / "tee"))
+    frames = list(_read_recorded(training.folder / "tee"))
     report = training.folder / "report.json"
     durations = json.loads(report.read_text()) if report.exists() else {}
-    run_id, tags, stored = _in_database(stage.database, _first_ms(frames))
+    run_id, tags, stored = _read_database(stage.database, _first_ms(frames))
     log = training.folder / "training.log"
     return Result(
         steps=int(durations.get("steps", training.step + 1)),
@@ -255,7 +255,7 @@ def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0)
     )
 
 
-def _recorded(path: Path) -> Iterator[Frame]:
+def _read_recorded(path: Path) -> Iterator[Frame]:
     for kind, payload, _ in _whole_frames(path.read_bytes()):
         if kind != EVENT:
             yield Frame(kind, payload, Position(), Position())
@@ -278,7 +278,7 @@ def _points(frames: list[Frame]) -> Counter[Key]:
     return Counter(points)
 
 
-def _in_database(uri: str, first_ms: int) -> tuple[str, dict[str, str], Counter[Key]]:
+def _read_database(uri: str, first_ms: int) -> tuple[str, dict[str, str], Counter[Key]]:
     """Return id, tags and all metric rows of the run whose first point has this time."""
     engine = sqlalchemy.create_engine(uri)
     with engine.connect() as connection:

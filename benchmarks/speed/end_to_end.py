@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from engine import _TAGS, SIX, STEPS, _curves, _params
+from engine import _TAGS, SIX, STEPS, _curves, _trial_params
 from reading import server
 
 from advisor import contract
@@ -63,18 +63,18 @@ def _size(folder: Path, runs: int, *, served: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.absolute() / f"{runs}.db"
     if not path.exists():
-        _write_aside(path, 0, runs)
+        _write_in_other_process(path, 0, runs)
     uri = f"sqlite:///{path}"
     with tempfile.TemporaryDirectory() as cache, server(uri) if served else nullcontext(uri) as address:
         _show(runs, "cold", analyze(address, Path(cache)))
         _show(runs, "again", analyze(address, Path(cache)))
         with sqlite3.connect(path) as connection:
             (present,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-        _write_aside(path, present, NEW_RUNS)
+        _write_in_other_process(path, present, NEW_RUNS)
         _show(runs, f"{NEW_RUNS} runs more", analyze(address, Path(cache)))
 
 
-def _write_aside(path: Path, first: int, runs: int) -> None:
+def _write_in_other_process(path: Path, first: int, runs: int) -> None:
     """Call `write` in a separate process, because on Linux a child's peak memory starts at that of its parent."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(write, path, first, runs).result()
@@ -139,7 +139,7 @@ def _write_run(connection: sqlite3.Connection, experiment: int, number: int) -> 
     random = np.random.default_rng(number)
     id = f"{random.integers(2**63):032x}"
     start = 1_600_000_000_000 + 60_000 * number
-    chosen = _params(random)
+    chosen = _trial_params(random)
     fate = str(random.choice(["complete", "infeasible", "stopped"], p=[0.94, 0.03, 0.03]))
     steps = np.linspace(STEPS / POINTS, STEPS, POINTS).astype(np.int64)
     curves, status = _curves(chosen, steps, fate, random)

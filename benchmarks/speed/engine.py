@@ -75,9 +75,9 @@ def main() -> None:
     for trials, points in sizes:
         synthetic = study(trials, points, names)
         _reset_peak()
-        before = _memory("VmRSS")
+        before = _memory_mib("VmRSS")
         seconds, verdicts = time_rules(synthetic, options.rules)
-        peak = _memory("VmHWM") - before
+        peak = _memory_mib("VmHWM") - before
         logged = sum(b.steps.nbytes + b.values.nbytes + b.times.nbytes for b in synthetic.metrics.values()) / 2**20
         print(
             f"{trials:,} trials x {len(synthetic.metrics)} curves x {points:,} points: {sum(seconds.values()):.2f} s, "
@@ -107,7 +107,7 @@ def time_rules(study: Study, only: list[str] | None = None) -> tuple[dict[str, f
 def study(trials: int, points: int, names: tuple[str, ...] | None = SIX, seed: int = 0) -> Study:
     """Return a study with the metrics `names`; None: with all metrics that the hook logs."""
     random = np.random.default_rng(seed)
-    params = [_params(random) for _ in range(trials - REPEATS)] + [GOOD] * REPEATS
+    params = [_trial_params(random) for _ in range(trials - REPEATS)] + [GOOD] * REPEATS
     fates = random.choice(["complete", "infeasible", "stopped"], trials, p=[0.94, 0.03, 0.03])
     grid = np.linspace(STEPS / points, STEPS, points).astype(np.int64)
     columns: dict[str, list[tuple[int, Any, FloatArray]]] = {}
@@ -135,7 +135,7 @@ def study(trials: int, points: int, names: tuple[str, ...] | None = SIX, seed: i
     return assemble(Experiment("made", tuple(runs), curves), spec=spec)
 
 
-def _params(random: np.random.Generator) -> dict[str, Any]:
+def _trial_params(random: np.random.Generator) -> dict[str, Any]:
     drawn = {name: p.draw(random.uniform()) for name, p in SPACE.items()}
     if drawn["optimizer"] != "SGD":
         del drawn["momentum"]
@@ -225,7 +225,7 @@ _TAGS = {
 """Facts that the hook notes for every run."""
 
 
-def _memory(kind: str) -> float:
+def _memory_mib(kind: str) -> float:
     """Return the resident memory of this process, MiB: current (VmRSS) or peak (VmHWM); NaN if the system does not report it."""
     path = Path("/proc/self/status")
     lines = path.read_text().splitlines() if path.exists() else []

@@ -47,10 +47,12 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
         norm = Contestant("the gradient norm by itself", lambda: training.step(lambda: gradient_norm(parameters)))
         listed = [bare, norm]
         for name, takes_norm in (("our hook without the norm", False), ("our hook", True)):
-            listed.append(stack.enter_context(_our_hook(name, training, folder, takes_norm=takes_norm)))
-        listed.append(stack.enter_context(_our_hook('our hook, guard="stop"', training, folder, guard="stop")))
+            listed.append(stack.enter_context(_our_hook_contestant(name, training, folder, takes_norm=takes_norm)))
+        listed.append(
+            stack.enter_context(_our_hook_contestant('our hook, guard="stop"', training, folder, guard="stop"))
+        )
         if others:
-            for other in (_mlflow_async, _lightning, _transformers):
+            for other in (_mlflow_async_contestant, _lightning_contestant, _transformers_contestant):
                 try:
                     listed.append(stack.enter_context(other(training, folder)))
                 except ImportError as missing:
@@ -59,7 +61,7 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
 
 
 @contextlib.contextmanager
-def _our_hook(
+def _our_hook_contestant(
     name: str, training: Training, folder: Path, *, takes_norm: bool = True, guard: Literal["stop"] | None = None
 ) -> Iterator[Contestant]:
     """Yield our hook. With a guard, the guard's process runs all the time, also during the turns of other loggers."""
@@ -115,7 +117,7 @@ def _three_metrics(training: Training) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _mlflow_async(training: Training, folder: Path) -> Iterator[Contestant]:
+def _mlflow_async_contestant(training: Training, folder: Path) -> Iterator[Contestant]:
     import mlflow
 
     steps = iter(range(1 << 60))
@@ -144,7 +146,7 @@ def _active_run(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _lightning(training: Training, folder: Path) -> Iterator[Contestant]:
+def _lightning_contestant(training: Training, folder: Path) -> Iterator[Contestant]:
     from lightning.pytorch.loggers import MLFlowLogger
 
     logger = MLFlowLogger("overhead", tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
@@ -156,7 +158,7 @@ def _lightning(training: Training, folder: Path) -> Iterator[Contestant]:
 
 
 @contextlib.contextmanager
-def _transformers(training: Training, folder: Path) -> Iterator[Contestant]:
+def _transformers_contestant(training: Training, folder: Path) -> Iterator[Contestant]:
     import mlflow
     from transformers import TrainerControl, TrainerState, TrainingArguments
     from transformers.integrations.integration_utils import MLflowCallback

@@ -16,13 +16,13 @@ def test_a_map_rises_and_never_is_certain():
     random = np.random.default_rng(0)
     stated = random.uniform(0.5, 1, 400)
     answers = [(float(s), bool(random.uniform() < s**3)) for s in stated]
-    knots = calibration.fit_map("mine", answers)
+    knots = calibration.fit_confidence_map("mine", answers)
     assert len(knots) > 3
     assert all(a.right <= b.right for a, b in pairwise(knots))
     assert calibration.corrected(0.7, tuple(knots)) == pytest.approx(0.7**3, abs=0.15)
     (certain, *_), few = (
-        calibration.fit_map("mine", [(1.0, True)] * 40),
-        calibration.fit_map("mine", [(1.0, True)] * 10),
+        calibration.fit_confidence_map("mine", [(1.0, True)] * 40),
+        calibration.fit_confidence_map("mine", [(1.0, True)] * 10),
     )
     assert 0.9 < certain.right < 1
     assert few == []

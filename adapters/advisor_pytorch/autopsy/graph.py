@@ -67,7 +67,7 @@ class Graph:
         return {"after": before[-1] if before else None, "before": after[0] if after else None}
 
     def _parameters_of(self, node: Any) -> list[str]:
-        return [self._names[id(p)] for p in _leaves(node) if id(p) in self._names]
+        return [self._names[id(p)] for p in _leaf_parameters(node) if id(p) in self._names]
 
 
 def _reachable(root: Any) -> list[Any]:
@@ -82,13 +82,13 @@ def _reachable(root: Any) -> list[Any]:
     return list(found)
 
 
-def _leaves(node: Any) -> Iterator[torch.Tensor]:
+def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
     """Yield the parameters that an operation takes as input, directly or through transparent operations."""
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable
         elif parent is not None and _short_name(parent) in _TRANSPARENT:
-            yield from _leaves(parent)
+            yield from _leaf_parameters(parent)
 
 
 def _short_name(node: Any) -> str:

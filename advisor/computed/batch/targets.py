@@ -97,14 +97,15 @@ def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
     )
     axis = axis_unit(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
-    target = _target(settings, curves, share)
+    target = _target_cost(settings, curves, share)
     hits = {t: _first_below(curve, target) for t, curve in curves.items()}
     steps = {t: hit[0] for t, hit in hits.items()}
     settings = [s for s in settings if np.isfinite(_median([steps[t.index] for t in s.trials]))]
     _require_two_sizes(settings, "learned enough for a target that both reach; train all of them for longer")
     compared_settings, statistic = _settings_to_compare(settings, steps)
     groups = [
-        _group(size, group, hits, _units_per_step(axis, size), statistic) for size, group in compared_settings.items()
+        _batch_size_group(size, group, hits, _units_per_step(axis, size), statistic)
+        for size, group in compared_settings.items()
     ]
     return BatchSizeComparison(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
@@ -114,7 +115,7 @@ def _require_two_sizes(settings: Sequence[_Setting], lack: str) -> None:
         raise MissingData(f"fewer than two batch sizes {lack}", needs="design")
 
 
-def _group(
+def _batch_size_group(
     size: float,
     settings: Sequence[_Setting],
     hits: Mapping[int, tuple[float, float]],
@@ -229,7 +230,7 @@ def _settings_to_compare(
     return {size: [setting] for size, setting in best.items()}, "median"
 
 
-def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
+def _target_cost(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
     """Return the cost at the share `share` of the way from the start of training to the result of the batch size with the smallest
     gain.
 

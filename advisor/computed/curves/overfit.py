@@ -273,7 +273,7 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
         yield Advise(text=_CHECK_STEPS)
         return
     widened = (_widen_parameter(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
-    yield next((c for c in widened if c is not None), None) or _comparison(study)
+    yield next((c for c in widened if c is not None), None) or _compare_strengths(study)
     yield Advise(text=_CHECK_STEPS)
 
 
@@ -295,7 +295,7 @@ def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
     return is_known.sum() >= _MIN_TRIALS_FOR_USE and not shrinks
 
 
-def _comparison(study: Study) -> AddParameter:
+def _compare_strengths(study: Study) -> AddParameter:
     """Compare several strengths, including 0, of a regulariser that the study does not search."""
     fixed = [
         (n, as_number(p.value))

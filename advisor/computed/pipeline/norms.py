@@ -26,12 +26,12 @@ class BatchNorm:
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
     """Return the batch normalisation of a trial, with 0 layers if it has none or all are frozen; None if no layers were logged."""
-    facts = _json(trial, "batch_norm")
+    facts = _load_json(trial, "batch_norm")
     if facts:
         total, frozen = _count(facts, "layers"), _count(facts, "frozen")
         synced, without_running = _count(facts, "synced"), _count(facts, "without_running_stats")
     elif "norm_layers" in trial.facts:
-        classes = _json(trial, "norm_layers")
+        classes = _load_json(trial, "norm_layers")
         layer_counts = {n: _count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
         total, synced = sum(layer_counts.values()), sum(c for n, c in layer_counts.items() if "sync" in n.lower())
         frozen = sum(c for n, c in layer_counts.items() if "frozen" in n.lower())
@@ -43,7 +43,7 @@ def batch_norm(trial: Trial) -> BatchNorm | None:
     return BatchNorm(max(total - frozen, 0), all_synced, without_running < total, size)
 
 
-def _json(trial: Trial, name: str) -> dict[str, object]:
+def _load_json(trial: Trial, name: str) -> dict[str, object]:
     try:
         value = trial.parsed_fact(name)
     except ValueError:

@@ -67,7 +67,7 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
             needs="facts" if count_suffices else "other",
         )
     if std_metric in study.metrics:
-        return np.asarray(_deviations(study, trials, std_metric) / np.sqrt(sizes), dtype=np.float64)
+        return np.asarray(_example_deviations(study, trials, std_metric) / np.sqrt(sizes), dtype=np.float64)
     shares = np.array([study.objective_value(float(study.costs[t.index])) for t in trials])
     unit = unit_of_shares(study)
     if not _is_share(study, metric, shares / unit, sizes):
@@ -85,7 +85,7 @@ def _std_metric(study: Study) -> str:
     return of_rewards if found else ours
 
 
-def _deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
+def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
     """Return each trial's standard deviation over the examples (k,): the last one that was logged up to the trial's best step."""
     deviations = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):

@@ -57,13 +57,13 @@ def diagnose(record: Record) -> Diagnosis:
     for check in _CHECKS:
         if (found := check(record)) is not None:
             return found
-    return _unknown(record)
+    return _unknown_cause(record)
 
 
 # The batch.
 
 
-def _batch(record: Record) -> Diagnosis | None:
+def _diagnose_batch(record: Record) -> Diagnosis | None:
     for place in (record, *record.spikes):
         for tensor in place.batch or ():
             where = f"{_name(tensor)} of {_place(place)}"
@@ -104,7 +104,7 @@ def _learning_rate(record: Record) -> Diagnosis | None:
     return None
 
 
-def _epsilon(record: Record) -> Diagnosis | None:
+def _diagnose_epsilon(record: Record) -> Diagnosis | None:
     names = [name for name, group in _groups(record) if group.get("eps") == 0]
     if not names or not record.parameters.bad:
         return None
@@ -114,7 +114,7 @@ def _epsilon(record: Record) -> Diagnosis | None:
     return Diagnosis("optimizer", certainty, culprit, "Set eps to 1e-8 or more.")
 
 
-def _accumulation(record: Record) -> Diagnosis | None:
+def _diagnose_accumulation(record: Record) -> Diagnosis | None:
     counts, versions = record.counts, record.grad_versions
     per_step = max(counts.backwards / max(counts.steps, 1), 1) + (counts.clips > 0)
     if counts.steps < 4 or not versions or not _has_grown(record):
@@ -176,7 +176,7 @@ def _weight_decay(record: Record) -> Diagnosis | None:
 # The start, and divergence.
 
 
-def _initialisation(record: Record) -> Diagnosis | None:
+def _diagnose_initialisation(record: Record) -> Diagnosis | None:
     largest = max(record.start, key=lambda tensor: tensor.gain, default=None)
     if largest is None or not largest.gain > MAX_GAIN or record.step > EARLY_STEPS:
         return None
@@ -247,7 +247,7 @@ def _grown_weight(record: Record) -> str | None:
 # Tensors and operations.
 
 
-def _layer(record: Record) -> Diagnosis | None:
+def _diagnose_layer(record: Record) -> Diagnosis | None:
     bad = record.parameters
     if record.late or not bad.first:
         return None
@@ -264,7 +264,7 @@ def _layer(record: Record) -> Diagnosis | None:
     )
 
 
-def _buffer(record: Record) -> Diagnosis | None:
+def _diagnose_buffer(record: Record) -> Diagnosis | None:
     if record.parameters.bad and not record.late:
         return None
     frozen = [buffer for buffer in record.buffers if not buffer.training]
@@ -310,7 +310,7 @@ def _forward(record: Record) -> Diagnosis | None:
     return Diagnosis("operation", "likely", text, "Look at the arguments of this operation.")
 
 
-def _backward(record: Record) -> Diagnosis | None:
+def _diagnose_backward(record: Record) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or (record.parameters.bad and not record.late):
         return None
@@ -342,7 +342,7 @@ def _around(after: str | None, before: str | None) -> str:
     return "".join(f" {place}" for place in places if place) + ("" if before else " (in the loss)" if after else "")
 
 
-def _unknown(record: Record) -> Diagnosis:
+def _unknown_cause(record: Record) -> Diagnosis:
     needs = ['the batch (autopsy="batch" keeps it)'] if record.batch is None else []
     needs += ["the batches of the other ranks"] if record.ranks > 1 else []
     needs += ["the forward pass (replay the step)"] if record.late else []
@@ -356,17 +356,17 @@ def _unknown(record: Record) -> Diagnosis:
 
 _CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
     _learning_rate,
-    _batch,
-    _epsilon,
+    _diagnose_batch,
+    _diagnose_epsilon,
     _weight_decay,
     _loss_scale,
-    _accumulation,
-    _initialisation,
+    _diagnose_accumulation,
+    _diagnose_initialisation,
     _divergence,
-    _buffer,
-    _layer,
+    _diagnose_buffer,
+    _diagnose_layer,
     _precision,
     _forward,
-    _backward,
+    _diagnose_backward,
     _fixed_scale,
 )

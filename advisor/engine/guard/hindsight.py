@@ -81,7 +81,7 @@ def hindsight(study: Study, policy: Policy | None = None) -> Hindsight | None:
     found = _runs(study, policy)
     if not isinstance(found, str) and (tied := validation.tie(study)) is not None:
         found = f"the results tie: {tied}"
-    return Hindsight(reason=found) if isinstance(found, str) else _replayed(study, policy, found)
+    return Hindsight(reason=found) if isinstance(found, str) else _replay_guard(study, policy, found)
 
 
 # --- which trials can be replayed -----------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _runs(study: Study, policy: Policy) -> list[_Run] | str:
         if abs(study.planned_steps(t) - length) <= SAME_LENGTH * length and schedules.read(study, t).noted == kind
         if (run := _run(study, t)) is not None
     ]
-    return _obstacle(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
+    return _reason_against_replay(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
 
 
 def _is_complete(trial: Trial) -> bool:
@@ -132,7 +132,7 @@ def _run(study: Study, trial: Trial) -> _Run | None:
     return _Run(trial, progress, _is_complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
 
 
-def _obstacle(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
+def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
     """Return the reason why these trials cannot be replayed; empty if they can."""
     whole = [r.progress for r in runs if r.whole]
     if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
@@ -229,13 +229,13 @@ def _with_whole_siblings(whole: set[int], stopper: Stopper) -> Stopper:
 # --- the result -----------------------------------------------------------------------------------------------------------------
 
 
-def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
+def _replay_guard(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
     trials = [r.progress for r in runs]
     whole = {id(r.progress) for r in runs if r.whole}
     workers = concurrency([(r.began, r.ended) for r in runs])
     ways = {"guard": lambda: _guard(policy, runs), **other_stoppers()}
     guard, *others = outcomes(trials, whole, ways, workers, noise=_seed_noise(study))
-    best, orders = min(BEST, len(whole)), len(_orders(trials))
+    best, orders = min(BEST, len(whole)), len(_trial_orders(trials))
     return Hindsight(
         trials=len(runs),
         workers=workers,
@@ -272,7 +272,7 @@ def outcomes(
     best, limit = ranked[:BEST], ranked[0].best[-1] + noise
     winners = [t for t in ranked if t.best[-1] <= limit]
     steps = sum(float(t.steps[-1]) for t in trials)
-    orders = _orders(trials)
+    orders = _trial_orders(trials)
 
     def ends(make: Callable[[], Stopper], order: Sequence[Progress]) -> dict[Progress, int]:
         return dict(zip(order, replay(order, _with_whole_siblings(whole, make()), workers), strict=True))
@@ -290,7 +290,7 @@ def outcomes(
     return [outcome(name, [ends(make, order) for order in orders]) for name, make in ways.items()]
 
 
-def _orders(trials: Sequence[Progress]) -> list[Sequence[Progress]]:
+def _trial_orders(trials: Sequence[Progress]) -> list[Sequence[Progress]]:
     """Return the trials in the order in which they began, and in random orders."""
     count = MAX_REPLAYED // sum(len(t.steps) for t in trials)
     rng = np.random.default_rng(0)

@@ -101,7 +101,7 @@ class StudyRuns:
                 tags.get(contract.TAG_STOPPED, "") if run_id in self.continued else ""
             )
             seed = tags.get(contract.TAG_SEED, "")
-            yield Entry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes(tags))
+            yield Entry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags))
 
     def stopped(self) -> dict[str, Entry]:
         """Return the jobs that the guard stopped, by the name of their runs."""
@@ -225,7 +225,7 @@ def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
     return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 
-def _resumes(tags: Mapping[str, str]) -> bool:
+def _resumes_from_checkpoint(tags: Mapping[str, str]) -> bool:
     """Return whether a training kept a checkpoint and resumes from it."""
     try:
         content = json.loads(tags.get(contract.TAG_CHECKPOINTS, ""))

@@ -239,7 +239,7 @@ class _State:
         count = min(count, self._affordable(spec))
         points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
-        settings = tuple(_searched(spec, p) for p in fresh)
+        settings = tuple(_searched_values(spec, p) for p in fresh)
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
 
     def adaptive(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
@@ -257,7 +257,7 @@ class _State:
             return None
         origin = next(b.spec for b in self.blocks if leading in b.trained)
         update = {
-            "settings": (_searched(origin, leading.setting),),
+            "settings": (_searched_values(origin, leading.setting),),
             "trials": 1,
             "seeds": count if count > 1 else None,
             "sampler": Sampler(seed=self.search.seed),
@@ -265,7 +265,7 @@ class _State:
         return Block("repeat", origin.model_copy(update=update))
 
 
-def _searched(spec: StudySpec, params: Mapping[str, Value]) -> dict[str, Value]:
+def _searched_values(spec: StudySpec, params: Mapping[str, Value]) -> dict[str, Value]:
     """Return the values of the hyperparameters that the study searches; the study states or computes the others."""
     return {name: value for name, value in params.items() if name in spec.searched}
 

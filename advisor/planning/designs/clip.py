@@ -39,7 +39,7 @@ ROOM = 10.0
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
     """Return the changes that search the clipping threshold, and move the learning rate if the threshold is raised."""
-    return (_threshold(request.numbers, base), *_rate(request.numbers, instability.rate_name(study), base))
+    return (_search_threshold(request.numbers, base), *_rate(request.numbers, instability.rate_name(study), base))
 
 
 def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
@@ -57,7 +57,7 @@ def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tu
     return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
 
 
-def _threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
+def _search_threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
     """Return the change that searches the clipping threshold."""
     p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:

@@ -50,7 +50,9 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     reason = f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)
-    low, high = (round_significant(best * factor, 2) for factor in _factors(rung, new, as_number(fixed.value), within))
+    low, high = (
+        round_significant(best * factor, 2) for factor in _range_factors(rung, new, as_number(fixed.value), within)
+    )
     low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
@@ -69,7 +71,7 @@ def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> P
     return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
 
 
-def _factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
+def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
     """Return the ratios of the new range's ends to the best rate: at least half a decade.
 
     With momentum m, a step is as long as a step without momentum at rate / (1 - m), so the best rate changes with 1 - m. The best

@@ -88,20 +88,20 @@ def first_studies(wish: Wish, chooser: str) -> list[StudySpec]:
 def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
     optimizer, count = optimizers.optimizer_of(value) or wish.optimizer, len(wish.parameters[chooser].options)
     why = f"one study for each of {count} optimizers; compare their best trials"
-    foreign = _foreign(wish.parameters, LADDERS[optimizer])
+    foreign = _other_optimizers_parameters(wish.parameters, LADDERS[optimizer])
     others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
     parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
     spec = initial(
         replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_TRIALS), parameters=parameters)
     )
-    goal = _goal(spec, value, wish.parameters[chooser].options)
+    goal = _optimizer_goal(spec, value, wish.parameters[chooser].options)
     return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
 
 
 def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
     """Return one study for each optimizer among the choices of `chooser`; rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
-    names = {value: _slug(value, options) for value in options}
+    names = {value: _optimizer_slug(value, options) for value in options}
     trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
     spec = spec.model_copy(update={"trials": trials})
     lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
@@ -110,12 +110,12 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
         (_study_of_optimizer(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)
     ]
     return [
-        own.model_copy(update={"study": _name(spec.study, names[value]), "goal": _goal(own, value, options)})
+        own.model_copy(update={"study": _name(spec.study, names[value]), "goal": _optimizer_goal(own, value, options)})
         for own, value in made
     ]
 
 
-def _goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
+def _optimizer_goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
     """Return the goal of one optimizer's study; the goal names the optimizers whose studies follow."""
     later = options[options.index(value) + 1 :]
     then = f"; then {listed(map(str, later))}" if later else ""
@@ -131,16 +131,16 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
     parameters = dict(spec.parameters)
     if optimizer is not None:
         own = [r for r in LADDERS[optimizer] if not is_learning_rate(r.name)]
-        for name in _foreign(parameters, own):
+        for name in _other_optimizers_parameters(parameters, own):
             del parameters[name]
-        parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
+        parameters[rate] = _shift_rate_range(parameters[rate], _rate_of(value), lowest, value)
         for rung in own:
             name = next((n for n in parameters if optimizers.names_hyperparameter(rung.name, n, optimizer)), rung.name)
             tunes = name in parameters and parameters[name].searched
             if (spec.trials or 1) >= rung.min_trials and not tunes:
                 parameters[name] = tuned(rung)
             elif (spec.trials or 1) < rung.min_trials and tunes:
-                parameters[name] = _default(rung, spec.trials or 1, parameters[name])
+                parameters[name] = _default_parameter(rung, spec.trials or 1, parameters[name])
     return spec.model_copy(
         update={
             "parameters": parameters,
@@ -150,7 +150,7 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
     )
 
 
-def _default(rung: TunableHyperparameter, trials: int, old: Parameter) -> Parameter:
+def _default_parameter(rung: TunableHyperparameter, trials: int, old: Parameter) -> Parameter:
     """Return the hyperparameter fixed at its default (moved into its limits), because the study has too few trials to tune it."""
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
     value = min(max(rung.default, old.reach[0]), old.reach[1])
@@ -161,7 +161,9 @@ def _rate_of(value: Value) -> TunableHyperparameter:
     return LADDERS[optimizers.optimizer_of(value) or "adam"][0]
 
 
-def _foreign(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]) -> list[str]:
+def _other_optimizers_parameters(
+    parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]
+) -> list[str]:
     """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
     rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
@@ -171,7 +173,7 @@ def _foreign(parameters: Mapping[str, Parameter], own: Sequence[TunableHyperpara
     return [n for n in free if any(optimizers.names_hyperparameter(rung, n, o) for rung in rungs for o in LADDERS)]
 
 
-def _shifted(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: Value) -> Parameter:
+def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: Value) -> Parameter:
     """Return the learning rate in the optimizer's usual range, or lower if the shared range lies below the usual ones."""
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
@@ -185,7 +187,7 @@ def _shifted(shared: Parameter, usual: TunableHyperparameter, lowest: float, val
     return Parameter(type="float", low=low, high=high, scale="log", limits=shared.limits, when=shared.when, why=why)
 
 
-def _slug(value: Value, options: Sequence[Value]) -> str:
+def _optimizer_slug(value: Value, options: Sequence[Value]) -> str:
     """Return a short name of the optimizer for the study's name, unique among the options."""
     slug = re.sub(r"[^A-Za-z0-9]+", "-", str(value).rpartition(".")[2]).strip("-").lower() or "optimizer"
     alike = [v for v in options if str(v).rpartition(".")[2].lower() == str(value).rpartition(".")[2].lower()]

@@ -86,7 +86,9 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         parameters[other] = Parameter(
             role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
         )
-    spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study)
+    spec = _shorten_training(
+        base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study
+    )
     length = f", {_of_all(study, spec.max_train_steps, spec.final_train_steps)} each" if spec.max_train_steps else ""
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     if spec.final_train_steps:
@@ -108,7 +110,7 @@ def _of_all(study: Study, steps: int, final: int | None) -> str:
     return f"{steps:,} of the full {study.length(final)}" if final else study.length(steps)
 
 
-def _shorter(spec: StudySpec, study: Study) -> StudySpec:
+def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
     """Return the spec with a tenth of the steps and `EVALUATIONS` evaluations; unchanged if no number of steps is known."""
     length = spec.max_train_steps or _last_step(study)
     if not length or study.unit in ("second", "millisecond"):

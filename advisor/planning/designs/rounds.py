@@ -43,7 +43,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
         return ()
     budget = (study.spec.trials or base.trials or 1) * (study.spec.seeds or 1) * short
     best = _best_settings(study, base, setting, max(min(MAX_LONG_RUNS, budget // final), 1))
-    parameters = _transferred(best, base)
+    parameters = _transferred_parameters(best, base)
     schedule, schedule_note = _long_schedule(base, study, final)
     expensive = f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth them."
     varied = [n for n, p in parameters.items() if p.searched]
@@ -109,7 +109,7 @@ def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str,
     return schedule, f"Keep the base learning rate, then decay it over the last {decay:,} steps{same}."
 
 
-def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Parameter]:
+def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Parameter]:
     """Return the hyperparameters for the long runs: fixed if the settings agree, else with the values of the settings."""
     parameters = {}
     for name, value in best[0].items():
@@ -118,7 +118,7 @@ def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Par
         if (derived := computed_parameter(name, best[0], base)) is not None:
             parameters[name] = derived
         elif len(values) == 1:
-            why = f"as in the best of the short runs{_trust(name)}"
+            why = f"as in the best of the short runs{_transfer_likelihood(name)}"
             parameters[name] = base.fixed_at(name, value, why=why)
         else:
             parameters[name] = Parameter(
@@ -127,7 +127,7 @@ def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Par
     return parameters
 
 
-def _trust(name: str) -> str:
+def _transfer_likelihood(name: str) -> str:
     """Return how likely, according to the playbook, a value of this hyperparameter transfers to longer runs; empty if unsaid."""
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"

@@ -54,7 +54,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     unstable = request.numbers.get("unstable_learning_rate", math.nan)
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
-        return _within(base, name, steps)
+        return _search_warmup(base, name, steps)
     # A study of warmups has no best rate: the learning rate in this setting is the one that failed.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     # A low rate that was unstable for another reason is no limit: the best trial trains above it.
@@ -105,7 +105,7 @@ def candidates(steps: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*(int(round_significant(v, 1)) for v in even[:-1]), longest]))
 
 
-def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
+def _search_warmup(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
     """Return the change that searches the warmup in the next study, on a log scale."""
     lengths = candidates(steps)
     why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"

@@ -89,8 +89,8 @@ def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
             "--batch-tokens"
         )
     note = (
-        f"{steps:,} steps of {batch_tokens:,} tokens are {_short(tokens)} training tokens. Set per_device_train_batch_size * "
-        "gradient_accumulation_steps * devices * tokens per sequence to this batch."
+        f"{steps:,} steps of {batch_tokens:,} tokens are {_format_large_number(tokens)} training tokens. Set "
+        "per_device_train_batch_size * gradient_accumulation_steps * devices * tokens per sequence to this batch."
     )
     spec = _with_steps(spec, steps)
     return spec.model_copy(update={"notes": (note, *spec.notes)})
@@ -107,8 +107,8 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
     batch = wish.batch_tokens or step_law.practical_batch_tokens(tokens)
     rate = step_law.learning_rate(size, tokens)
     why = (
-        f"the first to tune; Step Law predicts {rate:.3g} for {_short(size)} parameters and {_short(tokens)} tokens: "
-        "1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
+        f"the first to tune; Step Law predicts {rate:.3g} for {_format_large_number(size)} parameters and "
+        f"{_format_large_number(tokens)} tokens: 1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
     )
     old = spec.parameters["learning_rate"]
     new = old.model_copy(update={"low": _times(old.low, rate), "high": _times(old.high, rate), "why": why})
@@ -126,7 +126,9 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
 
 def _batch_note(tokens: int, wish: RecipeWish) -> str:
     """Return a note on the predicted batch, and on the number of tokens if we chose it."""
-    predicted = f"Step Law predicts a batch of {_short(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
+    predicted = (
+        f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
+    )
     if wish.batch_tokens is not None:
         predicted += " Its learning rate belongs to this batch; a smaller one needs a lower rate."
     if wish.tokens is None:
@@ -177,7 +179,7 @@ def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:
     return spec.model_copy(update={"trials": trials, "settings": ()})
 
 
-def _short(number: float) -> str:
+def _format_large_number(number: float) -> str:
     """Return a large number with three significant digits and a unit: 124 million."""
     for size, unit in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
         if number >= size:

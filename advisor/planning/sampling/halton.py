@@ -45,21 +45,21 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
             "advisor.planning.sampling.adaptive.suggest with your results"
         )
     if spec.settings:
-        return islice((_stated(spec, setting) for setting in cycle(spec.settings)), skip, skip + count)
+        return islice((_complete_setting(spec, setting) for setting in cycle(spec.settings)), skip, skip + count)
     searched = sorted(spec.searched)
     # Without forbidden regions, no point is rejected, so the sequence can start directly at `skip`.
     first, allowed = (0, skip) if spec.forbidden else (skip, 0)
-    return islice(_allowed(spec, searched, first), allowed, allowed + count)
+    return islice(_allowed_trials(spec, searched, first), allowed, allowed + count)
 
 
-def _stated(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str, Value]:
+def _complete_setting(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str, Value]:
     """Return a stated setting together with fixed and derived parameters."""
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
-    trial = spec.completed(_existing(spec, {**fixed, **setting}))
+    trial = spec.completed(_active_parameters(spec, {**fixed, **setting}))
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
-def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
+def _allowed_trials(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
     """Yield the trials that no region forbids, starting at point number `first`."""
     refused = 0
     for position in _positions(spec, len(searched), first):
@@ -81,7 +81,7 @@ def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[st
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
     values = {**fixed, **drawn}
     single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
-    trial = spec.completed(_existing(spec, {**values, **single}))
+    trial = spec.completed(_active_parameters(spec, {**values, **single}))
     for name, parameter in spec.parameters.items():
         if parameter.formula is None or name in trial or not _exists(spec, name, trial):
             continue
@@ -110,7 +110,7 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
         yield from (sequence.points(start, _BLOCK) + shift) % 1.0
 
 
-def _existing(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:
+def _active_parameters(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:
     """Return the parameters whose condition is met in this trial, in the order of the study file."""
     present: dict[str, Value] = {}
     for name in spec.parameters:

@@ -36,7 +36,7 @@ _FAILED_STRIP_HEIGHT = 24.0
 
 
 @dataclass(frozen=True, slots=True)
-class _PlacedTrial:
+class _TrialPosition:
     """A trial and its horizontal position in the plot."""
 
     index: int
@@ -52,19 +52,19 @@ class _AxisPlot:
     domain: Parameter | None
     choices: list[str] | None
     """Labels of the columns of a categorical hyperparameter; None for a numeric one."""
-    placed: list[_PlacedTrial]
+    placed: list[_TrialPosition]
     spots: dict[int, tuple[float, float]]
     """Pixel coordinates by trial index, for the trials whose result lies within the vertical axis."""
-    drawn: list[_PlacedTrial]
+    drawn: list[_TrialPosition]
     """The trials in `spots` that are drawn as dots."""
 
     @property
-    def outside_axis(self) -> list[_PlacedTrial]:
+    def outside_axis(self) -> list[_TrialPosition]:
         """The trials whose result lies outside the vertical axis."""
         return [p for p in self.placed if p.row.feasible and p.row.best is not None and p.index not in self.spots]
 
     @property
-    def failed(self) -> list[_PlacedTrial]:
+    def failed(self) -> list[_TrialPosition]:
         """The trials in the strip for failed trials."""
         return [p for p in self.placed if p.row.failed]
 
@@ -115,7 +115,7 @@ def _lay_out_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     if choices is None:
         frame.fit_x(value_limits(domain, rows, name, _ends_of_next_ranges(report, evidence)))
     position = position_on_scale(frame.x) if choices is None else position_in_columns(frame, choices)
-    placed = [_PlacedTrial(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
+    placed = [_TrialPosition(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
     keep = report.best.trial if report.best is not None else None
@@ -201,13 +201,13 @@ def _draw_trials(plot: _AxisPlot, report: ReportData) -> None:
             frame.add("circle", "best", cx=plot.spots[p.index][0], cy=plot.spots[p.index][1], r=6.5)
 
 
-def _indices_text(placed: Sequence[_PlacedTrial]) -> str:
+def _indices_text(placed: Sequence[_TrialPosition]) -> str:
     return indices_text([p.index for p in placed])
 
 
 def _drop_covered_dots(
-    placed: Sequence[_PlacedTrial], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
-) -> list[_PlacedTrial]:
+    placed: Sequence[_TrialPosition], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
+) -> list[_TrialPosition]:
     """Return at most MAX_DOTS trials: the trial `keep`, and the best trial in each cell of a sufficiently fine grid."""
     if len(placed) <= MAX_DOTS:
         return list(placed)
@@ -215,7 +215,7 @@ def _drop_covered_dots(
     ordered = sorted(placed, key=lambda p: (p.row.id != keep, sign * (p.row.best or 0.0), p.index))
     size = 2.0
     while True:
-        cells: dict[tuple[int, int], _PlacedTrial] = {}
+        cells: dict[tuple[int, int], _TrialPosition] = {}
         for p in ordered:
             x, y = spots[p.index]
             cells.setdefault((int(x / size), int(y / size)), p)

@@ -213,16 +213,16 @@ def _sentence_markup(value: Message | str) -> Markup:
 def _item_markup(part: Item) -> str:
     if isinstance(part, Name | Code):
         return _code_markup(str(part))
-    return _literal_markup(part) if isinstance(part, str) else _unbroken(str(part))
+    return _literal_markup(part) if isinstance(part, str) else _join_number_hyphens(str(part))
 
 
 def _literal_markup(value: str) -> Markup:
     """Return our own text as markup: `code` gets a separate element."""
     parts = re.split(r"`([^`]+)`", _clean_part(value))
-    return Markup().join(_code_markup(part) if i % 2 else _unbroken(part) for i, part in enumerate(parts))
+    return Markup().join(_code_markup(part) if i % 2 else _join_number_hyphens(part) for i, part in enumerate(parts))
 
 
-def _unbroken(text: str) -> Markup:
+def _join_number_hyphens(text: str) -> Markup:
     """Return the escaped text; no line breaks after the hyphen of a number such as 1e-4."""
     parts = re.split(r"(\d[\d.]*e-\d+)", text)
     return Markup().join(

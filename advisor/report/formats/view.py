@@ -82,11 +82,14 @@ def cards(report: ReportData) -> tuple[Card, ...]:
     made: list[Card] = []
     for head, below in report.headed:
         ident = next(idents)
-        made += [_card(report, head, ident, None), *(_card(report, f, next(idents), ident) for f in below)]
+        made += [
+            _finding_card(report, head, ident, None),
+            *(_finding_card(report, f, next(idents), ident) for f in below),
+        ]
     return tuple(made)
 
 
-def _card(report: ReportData, finding: Finding, ident: str, head: str | None) -> Card:
+def _finding_card(report: ReportData, finding: Finding, ident: str, head: str | None) -> Card:
     key, label = confidence(finding.confidence)
     rule = report.rule_by_id.get(finding.rule)
     action = str(finding.action).rstrip(".")

@@ -46,7 +46,7 @@ def best_sentence(report: ReportData) -> Message:
             short=_short_training(report),
             failed=failed,
         )
-    ties = _ties(report) if _lead(report) == 0 else 0
+    ties = _tied_setting_count(report) if _lead(report) == 0 else 0
     return say(
         "{start} {value}, {source}{tied}{settings}.{early}{kept}{short}{failed}",
         start=say("{n} share the best {metric},", n=capitalise(spelled(ties + 1, "setting")), metric=metric)
@@ -228,7 +228,7 @@ def _lead(report: ReportData) -> float | None:
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
 
 
-def _ties(report: ReportData) -> int:
+def _tied_setting_count(report: ReportData) -> int:
     """Return the number of other settings with the best trial's result; 1 if no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
     keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}

@@ -240,7 +240,7 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
         end = getattr(new, side)
         if old is not None and getattr(old, side) == end:
             continue
-        setter = next((f for f in (first, *report.findings) if _proposes(f, name, side, end)), None)
+        setter = next((f for f in (first, *report.findings) if _proposes_extension(f, name, side, end)), None)
         if setter is not None and setter not in found:
             found.append(setter)
     return found or [first]
@@ -256,12 +256,12 @@ def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
     low, high = old.to_unit([new.low, new.high])
     sides: tuple[tuple[Side, bool], ...] = (("low", low < -ROUNDING), ("high", high > 1 + ROUNDING))
     return any(
-        beyond and not any(_proposes(f, name, side, getattr(new, side)) for f in report.findings)
+        beyond and not any(_proposes_extension(f, name, side, getattr(new, side)) for f in report.findings)
         for side, beyond in sides
     )
 
 
-def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
+def _proposes_extension(finding: Finding, name: str, side: Side, end: float) -> bool:
     ranges = (c for c in finding.changes if isinstance(c, SetRange) and c.parameter == name)
     return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
 

@@ -26,7 +26,7 @@ def summary(history: History) -> tuple[str, ...]:
         more = f", and {history.counted:,} from earlier rounds that lie in this space" if history.counted else ""
         lines.append(f"Round {latest.number}: {count(latest.trials, 'trial')}{more}.")
     if latest.outcomes:
-        lines.append(f"Predictions for this round: {_tally(latest.outcomes)}.")
+        lines.append(f"Predictions for this round: {_count_true_predictions(latest.outcomes)}.")
     return (*lines, *((history.stop,) if history.stop else ()))
 
 
@@ -52,7 +52,7 @@ def predictions(spec: StudySpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 
 
-def _tally(outcomes: Sequence[Outcome]) -> str:
+def _count_true_predictions(outcomes: Sequence[Outcome]) -> str:
     """Return a count of the predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
     by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
     true, false, unknown = by_judgement.values()

@@ -57,7 +57,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         for t, words in ((t, own_folder.with_own_folder(words, t.id, folder)) for t, words in recorded)
     ]
     # Without a recorded command, only values that were the same in all trials are known to be the training's defaults.
-    unknown = (_constants(study), [(word, False) for word in _DEFAULT_COMMAND], "")
+    unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_COMMAND], "")
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
@@ -77,7 +77,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     return " ".join([text, *map(placeholders.command_option, missing)])
 
 
-def _constants(study: Study) -> Mapping[str, Value]:
+def _constant_parameters(study: Study) -> Mapping[str, Value]:
     """Return the parameters that have the same value in all trials."""
     trials = [t.params for t in study.trials]
     first = trials[0] if trials else {}
@@ -106,10 +106,10 @@ def run_command(report: ReportData) -> str:
     file = shell.quote_word(PurePath(report.folder, "next", first.file).as_posix())
     if first.training:
         return f"advisor run {file} -- {first.training}"
-    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out {_script(first)}"
+    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out {_optuna_script_name(first)}"
 
 
-def _script(study: NextStudy) -> str:
+def _optuna_script_name(study: NextStudy) -> str:
     """Return the name of the script to which a study is exported for Optuna."""
     return f"study_round_{study.spec.round}.py"
 
@@ -161,7 +161,9 @@ def after_command(report: ReportData) -> Message | None:
     """Return what a person must do after the command; None if the command trains the study by itself."""
     if not report.next_studies or report.next_studies[0].training:
         return None
-    return say("Paste your training into {script}, then start it.", script=Name(_script(report.next_studies[0])))
+    return say(
+        "Paste your training into {script}, then start it.", script=Name(_optuna_script_name(report.next_studies[0]))
+    )
 
 
 def _words(command: str) -> list[str]:
@@ -185,35 +187,41 @@ def _with_placeholders(
     for word in words:
         option = _OPTION.fullmatch(word)
         if pending is not None and (option is None or option["value"] is not None or not word.startswith("-")):
-            name = _placeholder(pending, word, params, spec, steps)
-            yield (f"{{{name}}}", True) if name else (_escaped(word), False)
+            name = _option_placeholder(pending, word, params, spec, steps)
+            yield (f"{{{name}}}", True) if name else (_escape_braces(word), False)
             pending = None
             continue
         pending = None
         if option is None:
-            named = [n for n in spec.searched if n in params and _NUMBER.fullmatch(word) and _equal(word, params[n])]
-            yield (f"{{{named[0]}}}", True) if len(named) == 1 else (_escaped(word), False)
+            named = [
+                n
+                for n in spec.searched
+                if n in params and _NUMBER.fullmatch(word) and _text_equals_value(word, params[n])
+            ]
+            yield (f"{{{named[0]}}}", True) if len(named) == 1 else (_escape_braces(word), False)
         elif option["value"] is None:
             pending = option["name"] if word.startswith("-") else None
-            yield _escaped(word), False
+            yield _escape_braces(word), False
         else:
-            name = _placeholder(option["name"], option["value"], params, spec, steps)
-            yield (f"{option['name']}={{{name}}}", True) if name else (_escaped(word), False)
+            name = _option_placeholder(option["name"], option["value"], params, spec, steps)
+            yield (f"{option['name']}={{{name}}}", True) if name else (_escape_braces(word), False)
 
 
-def _placeholder(option: str, text: str, params: Mapping[str, Value], spec: StudySpec, steps: int | None) -> str | None:
+def _option_placeholder(
+    option: str, text: str, params: Mapping[str, Value], spec: StudySpec, steps: int | None
+) -> str | None:
     """Return the name of the placeholder for an option's value; None if the study does not set it."""
     words = words_of(option)
     same = [n for n in spec.parameters if words_of(n) == words]
     if not same:
-        same = [n for n in spec.parameters if _similar(words_of(n), words) and _equal(text, params.get(n))]
+        same = [n for n in spec.parameters if _similar(words_of(n), words) and _text_equals_value(text, params.get(n))]
     if not same and is_learning_rate("_".join(words)):
-        same = [n for n in spec.parameters if is_learning_rate(n) and _equal(text, params.get(n))]
+        same = [n for n in spec.parameters if is_learning_rate(n) and _text_equals_value(text, params.get(n))]
     if len(same) == 1:
         return same[0]
     if "_".join(words) in _SEED:
         return "seed"
-    if spec.max_train_steps and counts_training("_".join(words)) and _equal(text, steps):
+    if spec.max_train_steps and counts_training("_".join(words)) and _text_equals_value(text, steps):
         return "max_train_steps"
     return None
 
@@ -224,7 +232,7 @@ def _similar(one: list[str], other: list[str]) -> bool:
     return n > 0 and one[-n:] == other[-n:]
 
 
-def _equal(text: str, value: Value | None) -> bool:
+def _text_equals_value(text: str, value: Value | None) -> bool:
     if value is None:
         return False
     if isinstance(value, bool | str):
@@ -240,6 +248,6 @@ def _with_own_run_id(text: str, run_id: str) -> str:
     return text.replace(run_id, "{run_id}") if _RUN_ID.fullmatch(run_id) else text
 
 
-def _escaped(word: str) -> str:
+def _escape_braces(word: str) -> str:
     """Return the word with its braces doubled, as `advisor run` expects literal braces."""
     return word.replace("{", "{{").replace("}", "}}")

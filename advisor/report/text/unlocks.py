@@ -53,7 +53,7 @@ def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
     known = {"evaluations": _evaluations(study), "trials": settings.read(study).successes}
     by_lack: dict[Lack, list[tuple[str, Need]]] = defaultdict(list)
     for verdict in verdicts:
-        if verdict.needs is not None and _lacks(study, verdict.needs, known):
+        if verdict.needs is not None and _would_gain_from_data(study, verdict.needs, known):
             by_lack[verdict.needs.lack].append((verdict.rule, verdict.needs))
     groups = [g for lack, members in by_lack.items() for g in _split(lack, members)]
     hooked = [g for g in groups if g.lack in HOOKED]
@@ -64,7 +64,7 @@ def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
     return tuple(sorted(entries, key=lambda e: -len(e.checks)))
 
 
-def _lacks(study: Study, need: Need, known: Mapping[str, int]) -> bool:
+def _would_gain_from_data(study: Study, need: Need, known: Mapping[str, int]) -> bool:
     """Return whether more data of this kind would help: not if the study has enough, or cannot have any."""
     if need.lack in HOOKED and study.kind == "no-network":
         return False

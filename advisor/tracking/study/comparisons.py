@@ -40,7 +40,7 @@ def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
     return replace(
         study,
         decisions=(*study.decisions, *_several_objectives(study), *_disagreement_of_last_values(study, summaries)),
-        warnings=(*study.warnings, *_disagreement(study), *_costlier_models(study)),
+        warnings=(*study.warnings, *_metric_disagreement_warning(study), *_costlier_models(study)),
     )
 
 
@@ -82,7 +82,7 @@ def _disagreement_of_last_values(study: Study, summaries: Mapping[int, float]) -
     )
 
 
-def _disagreement(study: Study) -> Iterator[str]:
+def _metric_disagreement_warning(study: Study) -> Iterator[str]:
     """Yield one warning if, by another validation metric, the best values lie at the opposite end of a range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]

@@ -221,13 +221,15 @@ def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Paramet
     parameters = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
     switches = [name for name, p in parameters.items() if p.searched and p.options]
     for name, parameter in parameters.items():
-        condition = _condition(name, switches, params) if parameter.searched else None
+        condition = _existence_condition(name, switches, params) if parameter.searched else None
         if condition is not None:
             parameters[name] = parameter.model_copy(update={"when": condition})
     return parameters
 
 
-def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]) -> dict[str, Value] | None:
+def _existence_condition(
+    name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]
+) -> dict[str, Value] | None:
     """Return {switch: value} if exactly the trials with that value have the parameter, and at least two trials on each side.
 
     If several switches qualify, return the one in most trials, then the first by name. Circular conditions are impossible,

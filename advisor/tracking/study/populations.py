@@ -52,7 +52,7 @@ def select_population(
         return _without_test_runs(experiment)
     if selection is not None:
         return _runs_with_value(experiment, selection)
-    chosen, others = _members(experiment), []
+    chosen, others = _runs_to_separate(experiment), []
     title = ""
     while (groups := split(experiment, chosen)) is not None:
         largest = max(groups, key=lambda t: (_count_members(experiment, groups[t], objective), max(groups[t])))
@@ -94,7 +94,7 @@ def _without_test_runs(experiment: Experiment) -> Population:
     return Population(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
 
 
-def _members(experiment: Experiment) -> list[int]:
+def _runs_to_separate(experiment: Experiment) -> list[int]:
     """Return the indices of the runs to separate: runs that have parameters and are not parents of other runs."""
     parents = {run.tags.get(PARENT) for run in experiment.runs}
     return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]

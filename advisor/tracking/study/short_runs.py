@@ -109,7 +109,7 @@ def find_pruned(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rank:
+class _LastRank:
     """The rank of a trial at its last evaluation among the trials that continued past it."""
 
     step: int
@@ -123,7 +123,7 @@ class _Rank:
         return self.worse_than > self.passers / 2
 
 
-def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
+def _chance_of_ranks(ranks: Sequence[_LastRank]) -> float:
     """Return the probability that trials rank this low by chance: van Elteren's test, which combines a Mann-Whitney test for each
     trial's end.
     """
@@ -160,7 +160,7 @@ class _ContinuedTrials:
         self._repeats = {trial: group for group in groups.values() if len(group) > 1 for trial in group}
         self._others: dict[int, FloatArray] = {}
 
-    def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
+    def rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
         """Return the trial's rank among the trials that continued; None if no trial did.
 
         repeats: whether to count a longer trial if another run of the same setting ended by this step; a person may have trained
@@ -176,7 +176,7 @@ class _ContinuedTrials:
         going_on = np.flatnonzero(np.isfinite(costs)).tolist()
         others = costs[[i for i in going_on if repeats or not self._has_shorter_repeat(i, step)]]
         worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
-        return _Rank(step, worse, len(others)) if len(others) else None
+        return _LastRank(step, worse, len(others)) if len(others) else None
 
     def _cost_while_running(self, trial: int, step: int) -> float:
         """Return the trial's cost at `step` if the trial continued past that step; else NaN."""

@@ -109,7 +109,7 @@ def find_silent_failures(
         if reason := _collapse(costs, trial) or _joint_collapse(blocks, costs, trial):
             found[trial] = TrialEnd("diverged", reason)
     rest = [t for t in rest if t not in found]
-    return found | _plateaus(costs, rest, chance, _min_plateau_distance(costs, examples))
+    return found | _trials_on_plateaus(costs, rest, chance, _min_plateau_distance(costs, examples))
 
 
 # --- losses that are not finite --------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def _min_plateau_distance(costs: ObjectiveCosts, examples: float) -> float:
     return _MIN_EXAMPLES / examples * (1.0 if largest <= 1 + 1e-6 else 100.0)
 
 
-def _plateaus(
+def _trials_on_plateaus(
     costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
 ) -> dict[int, TrialEnd]:
     """Return the trials that never left a degenerate plateau: a level of chance, one that trials share, or an exact constant.

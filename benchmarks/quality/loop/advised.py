@@ -31,7 +31,7 @@ def _rules() -> tuple[Rule, ...]:
 
 def search_by_advisor(task: Task, seed: int) -> SearchResult:
     """Run the loop."""
-    return _Loop(task, seed).chosen()
+    return _AdvisedSearch(task, seed).chosen()
 
 
 ROUND_TRIALS = (12, 24, 48)
@@ -40,7 +40,7 @@ ROUND_TRIALS = (12, 24, 48)
 
 def one_round(task: Task, seed: int) -> SearchResult:
     """Run one study and then the next study as planned, and judge the predictions in its file."""
-    loop = _Loop(task, seed)
+    loop = _AdvisedSearch(task, seed)
     update = {"sampler": Sampler(seed=seed), "trials": ROUND_TRIALS[seed % len(ROUND_TRIALS)]}
     start = task.start.model_copy(update=update)
     trials = list(loop._train_block(Block("explore", start), ()).trained)
@@ -56,7 +56,7 @@ def one_round(task: Task, seed: int) -> SearchResult:
 
 
 @dataclass
-class _Loop:
+class _AdvisedSearch:
     """Trains the blocks, and implements the analyst of their trials."""
 
     task: Task

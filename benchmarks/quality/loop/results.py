@@ -45,7 +45,7 @@ class Result:
 def result_key(task: Task, contender: str, seed: int) -> str:
     """Return a key of all inputs that can change the result; for the loop and the round, also of the advisor's source."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
-    return _hash([*facts, _digest_of_sources() if contender in (LOOP, ROUND) else ""])
+    return _hash_of_inputs([*facts, _digest_of_sources() if contender in (LOOP, ROUND) else ""])
 
 
 @lru_cache(maxsize=1)
@@ -53,10 +53,10 @@ def _digest_of_sources() -> str:
     files = sorted(
         [*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
     )
-    return _hash([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
+    return _hash_of_inputs([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
 
 
-def _hash(facts: object) -> str:
+def _hash_of_inputs(facts: object) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
@@ -67,13 +67,20 @@ def load(folder: Path) -> dict[str, Result]:
         return {}
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
     results = [
-        Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"]), "predictions": _pairs(row)})
+        Result(
+            **{
+                **row,
+                "setting": Setting(**row["setting"]),
+                "log": tuple(row["log"]),
+                "predictions": _task_seed_pairs(row),
+            }
+        )
         for row in rows
     ]
     return {result.key: result for result in results}
 
 
-def _pairs(row: dict[str, Any]) -> tuple[tuple[float, bool], ...]:
+def _task_seed_pairs(row: dict[str, Any]) -> tuple[tuple[float, bool], ...]:
     return tuple((float(p), bool(kept)) for p, kept in row.get("predictions", ()))
 
 
@@ -87,7 +94,7 @@ def cached_outcome(folder: Path | None, key: object, make: Callable[[], Outcome]
     """Return the stored outcome of a training, or train and store it."""
     if folder is None:
         return make()
-    file = folder / "trainings" / f"{_hash(key)}.pickle"
+    file = folder / "trainings" / f"{_hash_of_inputs(key)}.pickle"
     if file.exists():
         outcome: Outcome = pickle.loads(file.read_bytes())  # our own files
         return outcome

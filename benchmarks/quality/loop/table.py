@@ -41,7 +41,7 @@ def table_text(results: Sequence[Result], floors: Mapping[str, float], *, losses
                 noise = {t: float(np.median([r.noise for r in results if r.task == t])) for t in tasks}
                 lines += ["", *_comparison_table(regrets, tasks, contenders, noise)]
     for contender, title in ((LOOP, "Predictions of the loop"), (ROUND, "Predictions of one study for the next one")):
-        lines += _calibration(title, [p for r in results if r.contender == contender for p in r.predictions])
+        lines += _calibration_table(title, [p for r in results if r.contender == contender for p in r.predictions])
     return "\n".join([*lines, *(_loss_lines(results, regrets) if losses else [])]).strip()
 
 
@@ -90,8 +90,8 @@ def _comparison_table(
         if pairs:
             shares = [float(np.mean(p[:, 0] <= p[:, 1] + BEYOND * noise[t])) for t, p in pairs.items()]
             each = list(pairs.values())
-            rows.append(f"| {other} | {_share_of_wins(each)} | {_share(shares)} | {_ratio(each)} |")
-    best = [_best_of_others(regrets, t, contenders) for t in tasks]
+            rows.append(f"| {other} | {_share_of_wins(each)} | {_share(shares)} | {_regret_ratio(each)} |")
+    best = [_best_other_contender(regrets, t, contenders) for t in tasks]
     if any(len(p) for p in best):
         rows.append(f"| the best of them by median in each task | {_share_of_wins([p for p in best if len(p)])} | | |")
     return rows
@@ -103,7 +103,7 @@ def _pairs(regrets: Regrets, task: str, other: str) -> FloatArray:
     return np.array([[ours[s], theirs[s]] for s in sorted(set(ours) & set(theirs))])
 
 
-def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> FloatArray:
+def _best_other_contender(regrets: Regrets, task: str, contenders: Sequence[str]) -> FloatArray:
     fair = [c for c in contenders if c != LOOP and "x" not in c.partition(",")[2] and (task, c) in regrets]
     if not fair:
         return np.empty((0, 2))
@@ -122,7 +122,7 @@ def _share(shares: Sequence[float]) -> str:
     return f"{np.mean(shares):.0%} ({low:.0%} to {high:.0%})"
 
 
-def _ratio(pairs: Sequence[FloatArray]) -> str:
+def _regret_ratio(pairs: Sequence[FloatArray]) -> str:
     """Return the ratio of the median regrets over tasks x seeds; a task's regrets are divided by the sum of its two medians."""
     scaled = [p / max(float(np.median(p, axis=0).sum()), 1e-12) for p in pairs]
     pooled = np.concatenate(scaled)
@@ -140,7 +140,7 @@ def _ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else "over 100"
 
 
-def _calibration(title: str, predictions: Sequence[tuple[float, bool]]) -> list[str]:
+def _calibration_table(title: str, predictions: Sequence[tuple[float, bool]]) -> list[str]:
     """Return the table with the share of predictions that came true, by stated probability."""
     if not predictions:
         return []

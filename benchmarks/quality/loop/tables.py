@@ -92,7 +92,8 @@ class TableTask:
     @cached_property
     def start(self) -> StudySpec:
         parameters = {
-            name: _parameter(name, values[self._part(name)], values, self.factor) for name, values in self._axes.items()
+            name: _parameter(name, values[self._part(name)], values, self.factor)
+            for name, values in self._grid_axes.items()
         }
         return StudySpec(
             study=self.name,
@@ -108,20 +109,20 @@ class TableTask:
         return "too wide" if self.factor > 1 else "wrong" if self.fault else "right"
 
     @property
-    def _axes(self) -> Mapping[str, tuple[Value, ...]]:
+    def _grid_axes(self) -> Mapping[str, tuple[Value, ...]]:
         return grid(self.table).axes
 
     def _part(self, name: str) -> slice:
-        first, last = self.window.get(name, (0, len(self._axes[name]) - 1))
+        first, last = self.window.get(name, (0, len(self._grid_axes[name]) - 1))
         return slice(first, last + 1)
 
     def run(self, setting: Setting, seed: int) -> Outcome:
         """Return the result of a random seed at the nearest grid point."""
-        at = self._point(setting.params)
+        at = self._grid_point(setting.params)
         values = grid(self.table).costs[at]
         value = float(values[np.random.default_rng([seed, *at]).integers(len(values))])
-        params = {n: choices[i] for (n, choices), i in zip(self._axes.items(), at, strict=True)}
-        params |= {n: setting.params[n] for n in self._axes if self._outside(n, setting.params[n])}
+        params = {n: choices[i] for (n, choices), i in zip(self._grid_axes.items(), at, strict=True)}
+        params |= {n: setting.params[n] for n in self._grid_axes if self._is_outside_range(n, setting.params[n])}
         diverged = self._diverges(setting.params)
         value = math.nan if diverged else value
         curves = {"val/cost": (np.array([STEPS]), np.array([value]))}
@@ -130,24 +131,24 @@ class TableTask:
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:  # noqa: ARG002 - a table holds the mean of all seeds
         """Return (mean cost of the setting minus mean cost of the grid's best setting, seed noise of the grid)."""
         means = grid(self.table).means
-        cost = means.max() if self._diverges(setting.params) else means[self._point(setting.params)]
+        cost = means.max() if self._diverges(setting.params) else means[self._grid_point(setting.params)]
         return float(cost - means.min()), grid(self.table).noise
 
-    def _outside(self, name: str, value: Value) -> bool:
-        ends = self._axes[name][0], self._axes[name][-1]
+    def _is_outside_range(self, name: str, value: Value) -> bool:
+        ends = self._grid_axes[name][0], self._grid_axes[name][-1]
         return not isinstance(value, str) and not as_number(ends[0]) <= as_number(value) <= as_number(ends[1])
 
     def _diverges(self, params: Mapping[str, Value]) -> bool:
-        return any(n in RATES and as_number(params[n]) > as_number(self._axes[n][-1]) for n in self._axes)
+        return any(n in RATES and as_number(params[n]) > as_number(self._grid_axes[n][-1]) for n in self._grid_axes)
 
-    def _point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
-        return tuple(_nearest_index(name, choices, params[name]) for name, choices in self._axes.items())
+    def _grid_point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
+        return tuple(_nearest_index(name, choices, params[name]) for name, choices in self._grid_axes.items())
 
     def legal(self, spec: StudySpec) -> StudySpec:
         """Move the ends of ranges to grid points; drop hyperparameters that the table lacks, unless a formula uses them."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
-        parameters = {n: p for n, p in spec.parameters.items() if n not in self._axes and n in formulas}
-        for name, choices in self._axes.items():
+        parameters = {n: p for n, p in spec.parameters.items() if n not in self._grid_axes and n in formulas}
+        for name, choices in self._grid_axes.items():
             asked = spec.parameters.get(name)
             if asked is None or not asked.numeric:
                 parameters[name] = asked or self.start.parameters[name]

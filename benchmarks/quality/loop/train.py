@@ -21,7 +21,7 @@ DIVERGED_LOSS = 1e6
 """Training loss above which the training stops as diverged."""
 
 
-class _Log:
+class _TrainingLog:
     """Points of metrics, by name."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
     train_set, valid_set = (data.tensors for data in tasks.split(training))
     model = tasks.build(training)
     optimizer = optimizer_of(model, training)
-    log, finite = _Log(), True
+    log, finite = _TrainingLog(), True
     order = torch.Generator().manual_seed(seed)
     batches = _batches(train_set[0].shape[0], training.batch_size, order)
     loss_of = nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)

@@ -62,11 +62,11 @@ class TrainingTask:
         """Train, or return the stored outcome of the same training."""
         from loop.train import train
 
-        training = self._training(setting)
+        training = self._start_training(setting)
         key = [VERSION, asdict(training), dict(setting.params), seed]
         return cached_outcome(self.results, key, lambda: train(training, setting.params, seed))
 
-    def _training(self, setting: Setting) -> Training:
+    def _start_training(self, setting: Setting) -> Training:
         known = {n: v for n, v in setting.params.items() if n in HYPERPARAMETERS}
         changes: dict[str, Any] = {**self._schedule(setting.schedule), **known}
         every = max(round(self.training.evaluate_every * setting.steps / self.training.max_train_steps), 1)

@@ -40,15 +40,15 @@ _HOT = {"learning_rate": log_range(30.0, 100.0)}
 
 def language_studies() -> list[RecordedStudy]:
     """Return the studies, each with a label for every rule of `RULES`."""
-    return [_labelled(study) for study in (*_float16(), *_adam(), *_epochs(), *_attention())]
+    return [_labelled_study(study) for study in (*_loss_scale_studies(), *_adam_studies(), *_memorising_studies(), *_attention())]
 
 
-def _labelled(study: RecordedStudy) -> RecordedStudy:
+def _labelled_study(study: RecordedStudy) -> RecordedStudy:
     known = {label.rule for label in study.labels}
     return replace(study, labels=(*study.labels, *must_not_fire(*(rule for rule in RULES if rule not in known))))
 
 
-def _float16() -> list[RecordedStudy]:
+def _loss_scale_studies() -> list[RecordedStudy]:
     fires = must_fire("loss-scale")
     return [
         RecordedStudy(
@@ -71,7 +71,7 @@ def _float16() -> list[RecordedStudy]:
     ]
 
 
-def _adam() -> list[RecordedStudy]:
+def _adam_studies() -> list[RecordedStudy]:
     tiny = replace(_WALK, loss_factor=1e-8)
     decays = {"learning_rate": log_range(3e-3, 0.03), "weight_decay": log_range(1e-5, 1e-2)}
     return [
@@ -102,7 +102,7 @@ def _adam() -> list[RecordedStudy]:
     ]
 
 
-def _epochs() -> list[RecordedStudy]:
+def _memorising_studies() -> list[RecordedStudy]:
     dropout = {"learning_rate": log_range(3e-3, 0.02), "dropout": linear_range(0.0, 0.2)}
     return [
         RecordedStudy(

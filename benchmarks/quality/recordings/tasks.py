@@ -75,9 +75,9 @@ def classes(task: str) -> int:
 def build(training: Training) -> nn.Module:
     """Return the network, with weights drawn from PyTorch's generator."""
     if training.task == "digits-mlp":
-        return _mlp(training)
+        return _make_mlp(training)
     if training.task == "digits-cnn":
-        return _cnn(training)
+        return _make_cnn(training)
     if training.task == "digits-residual":
         blocks = [ResidualBlock(training.width, post=training.norm == "post") for _ in range(training.depth)]
         last = nn.Identity() if training.norm == "post" else nn.LayerNorm(training.width)
@@ -85,22 +85,22 @@ def build(training: Training) -> nn.Module:
     return NGrams(training.depth) if training.task == "ngrams" else Transformer(training)
 
 
-def _mlp(training: Training) -> nn.Module:
+def _make_mlp(training: Training) -> nn.Module:
     layers: list[nn.Module] = []
     inputs = 64
     for _ in range(training.depth):
-        layers += [nn.Linear(inputs, training.width), *_norm(training), nn.ReLU(), nn.Dropout(training.dropout)]
+        layers += [nn.Linear(inputs, training.width), *_make_norm(training), nn.ReLU(), nn.Dropout(training.dropout)]
         inputs = training.width
     return nn.Sequential(*layers, nn.Linear(inputs, 10))
 
 
-def _norm(training: Training) -> list[nn.Module]:
+def _make_norm(training: Training) -> list[nn.Module]:
     if training.norm == "batch":
         return [nn.BatchNorm1d(training.width)]
     return [nn.LayerNorm(training.width)] if training.norm == "layer" else []
 
 
-def _cnn(training: Training) -> nn.Module:
+def _make_cnn(training: Training) -> nn.Module:
     norm = nn.BatchNorm2d if training.norm == "batch" else nn.Identity
     return nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)),

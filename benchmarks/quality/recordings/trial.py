@@ -36,13 +36,13 @@ def train(training: Training, params: Mapping[str, Value], index: int, study: st
     train_set, valid_set = tasks.split(training)
     model = tasks.build(training)
     optimizer = optimizer_of(model, training)
-    loader = _loader(
+    loader = _make_loader(
         _BatchDataset(train_set, training.wait_s, training.wait_per_example_s),
         training.batch_size,
         shuffle=training.shuffle,
     )
-    valid_loader = _loader(_BatchDataset(valid_set), training.eval_batch_size)
-    scheduler = _scheduler(optimizer, training)
+    valid_loader = _make_loader(_BatchDataset(valid_set), training.eval_batch_size)
+    scheduler = _make_scheduler(optimizer, training)
     with TuningLogger(
         model,
         optimizer,
@@ -101,7 +101,8 @@ def _training_loop(
         if step in evaluations:
             scores = evaluate(model, valid_loader)
             log.evaluate(
-                scores | ({"train/error": _train_error(model, loader)} if step % training.evaluate_every == 0 else {})
+                scores
+                | ({"train/error": _training_error(model, loader)} if step % training.evaluate_every == 0 else {})
             )
             if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
                 scheduler.step(scores["val/loss"])
@@ -129,7 +130,9 @@ class _BatchDataset(TensorDataset):
         return tuple(tensor[indices] for tensor in self.tensors)
 
 
-def _loader(data: _BatchDataset, batch_size: int, *, shuffle: bool = False) -> DataLoader[tuple[torch.Tensor, ...]]:
+def _make_loader(
+    data: _BatchDataset, batch_size: int, *, shuffle: bool = False
+) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(data, batch_size, shuffle=shuffle, drop_last=shuffle, collate_fn=_identity)
 
 
@@ -164,7 +167,7 @@ def optimizer_of(model: nn.Module, training: Training) -> torch.optim.Optimizer:
     )
 
 
-def _scheduler(
+def _make_scheduler(
     optimizer: torch.optim.Optimizer, training: Training
 ) -> torch.optim.lr_scheduler.LRScheduler | torch.optim.lr_scheduler.ReduceLROnPlateau:
     if training.schedule == "plateau":
@@ -212,8 +215,8 @@ def evaluate(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> 
     }
 
 
-def _train_error(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> float:
+def _training_error(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> float:
     data = loader.dataset
     assert isinstance(data, TensorDataset)
     sample = TensorDataset(*(tensor[:500] for tensor in data.tensors))
-    return evaluate(model, _loader(_BatchDataset(sample), 500))["val/error"]
+    return evaluate(model, _make_loader(_BatchDataset(sample), 500))["val/error"]

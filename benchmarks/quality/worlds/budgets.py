@@ -25,7 +25,7 @@ def _short_then_long(random: Random) -> SimulatedStudy:
     return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize"})
 
 
-def _mistakes_length(outcome: Outcome) -> bool:
+def _takes_length_for_setting(outcome: Outcome) -> bool:
     """Return whether a rule of the space mistakes the effect of the length for one of the rate, or the report names no lengths."""
     claims = [f for f in outcome.fired("space-boundary", "space-shrink", "space-scale") if f.subject == "lr"]
     return bool(claims) or "different lengths" not in outcome.text
@@ -36,7 +36,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "A33 short trials, then long ones at other rates",
         "length taken for the rate, or not named",
         _short_then_long,
-        _mistakes_length,
+        _takes_length_for_setting,
         bound=0.1,
     ),
 )

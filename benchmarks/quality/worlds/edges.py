@@ -44,7 +44,7 @@ def rates(random: Random, count: int, inside: float) -> SimulatedStudy:
     return rec.made(edge=10**edge, name=name, gap=gap)
 
 
-def _critical_edge(outcome: Outcome) -> bool:
+def _has_critical_edge(outcome: Outcome) -> bool:
     return any(f.severity == "critical" for f in outcome.fired("stability-edge"))
 
 
@@ -122,7 +122,7 @@ def batches(random: Random, shift: float, grid: bool) -> SimulatedStudy:
     return rec.made()
 
 
-def _pair_found(outcome: Outcome) -> bool:
+def _finds_pair(outcome: Outcome) -> bool:
     return any({"lr", "batch_size"} == set((f.subject or "").split(" × ")) for f in outcome.fired("space-interaction"))
 
 
@@ -235,7 +235,7 @@ def _rules_are_quiet(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: not outcome.fired(*rules)
 
 
-def _lr_end(outcome: Outcome) -> bool:
+def _learning_rate_end(outcome: Outcome) -> bool:
     return any(f.subject == "lr" for f in outcome.fired("space-boundary"))
 
 
@@ -244,7 +244,7 @@ _EDGES: Sequence[Situation] = tuple(
         f"D20 best rate 0.4 decades inside the edge, {n} trials",
         "stability-edge is critical",
         partial(rates, count=n, inside=0.4),
-        _critical_edge,
+        _has_critical_edge,
     )
     for n in (6, 10, 16, 30)
 )
@@ -253,7 +253,7 @@ _REAL_EDGES: Sequence[Situation] = tuple(
         f"D21 results improve up to the edge, {n} trials",
         "stability-edge is not critical",
         partial(real_edge, count=n),
-        lambda o: not _critical_edge(o),
+        lambda o: not _has_critical_edge(o),
         bound,
     )
     for n, bound in ((10, 0.6), (16, 0.3), (30, 0.0))
@@ -267,35 +267,35 @@ SITUATIONS: tuple[Situation, ...] = (
         "D23 8 dimensions, the best rate beyond the end",
         "space-boundary is quiet",
         lambda r: eight_hyperparameters(r, int(r.integers(24, 49)), 1.3),
-        lambda o: not _lr_end(o),
+        lambda o: not _learning_rate_end(o),
         0.1,
     ),
     Situation(
         "D23 8 dimensions, the best rate at 0.6",
         "space-boundary fires on the rate",
         lambda r: eight_hyperparameters(r, int(r.integers(24, 49)), 0.6),
-        _lr_end,
+        _learning_rate_end,
         0.1,
     ),
     Situation(
         "D24 best rate shifts eightfold over batch sizes, grid",
         "no interaction found",
         lambda r: batches(r, 8.0, True),
-        lambda o: not _pair_found(o),
+        lambda o: not _finds_pair(o),
         0.1,
     ),
     Situation(
         "D24 best rate shifts eightfold over batch sizes, random",
         "no interaction found",
         lambda r: batches(r, 8.0, False),
-        lambda o: not _pair_found(o),
+        lambda o: not _finds_pair(o),
         0.2,
     ),
     Situation(
         "D24 best rate is the same at all batch sizes",
         "an interaction is found",
         lambda r: batches(r, 1.0, bool(r.integers(2))),
-        _pair_found,
+        _finds_pair,
     ),
     Situation(
         "D25 space sampled on a grid",

@@ -52,12 +52,12 @@ def _excludes_optimum(outcome: Outcome) -> bool:
     )
 
 
-def _hardly_matters(outcome: Outcome) -> bool:
+def _says_hardly_matters(outcome: Outcome) -> bool:
     """Return True if the report says of an important hyperparameter that it hardly matters."""
     return any(f.subject in outcome.made.truth["matters"] for f in outcome.fired("space-insensitive"))
 
 
-def _misreads_end(outcome: Outcome) -> bool:
+def _misreads_how_trials_ended(outcome: Outcome) -> bool:
     """Return True if, for some kind of end, over a tenth of the trials are read as another kind, or if trials are missing."""
     true, read = outcome.made.truth["states"], outcome.statuses()
     if len(true) != len(read):
@@ -135,7 +135,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "A03 ASHA, another hyperparameter matters",
         "a hyperparameter that matters is called unimportant",
         pruned_by("asha", "FAILED", early_lead=0.5, dropout_weight=0.155),
-        _hardly_matters,
+        _says_hardly_matters,
     ),
     Situation(
         "A04 stopped early by patience",
@@ -143,19 +143,23 @@ SITUATIONS: tuple[Situation, ...] = (
         early_stopped,
         _judges_best_step,
     ),
-    Situation("A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misreads_end),
+    Situation(
+        "A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misreads_how_trials_ended
+    ),
     Situation(
         "A05 preempted and continued",
         "a continuation counts as a repeat",
         preempted_runs,
-        lambda o: _misreads_end(o) or _counts_repeats(o),
+        lambda o: _misreads_how_trials_ended(o) or _counts_repeats(o),
     ),
-    Situation("A05 two seeds for each setting (control)", "repeats are joined", repeats_with_seeds, _misreads_end),
+    Situation(
+        "A05 two seeds for each setting (control)", "repeats are joined", repeats_with_seeds, _misreads_how_trials_ended
+    ),
     Situation(
         "A06 training loss ends NaN, objective finite",
         "a trial's end is misread",
         failing_studies(not_a_number),
-        _misreads_end,
+        _misreads_how_trials_ended,
     ),
     Situation(
         "A06 training loss ends NaN: where",
@@ -164,29 +168,37 @@ SITUATIONS: tuple[Situation, ...] = (
         _names_no_region,
     ),
     Situation(
-        "A06 skipped batches, broken loss (control)", "a healthy trial is misread", skipped_batches, _misreads_end
+        "A06 skipped batches, broken loss (control)",
+        "a healthy trial is misread",
+        skipped_batches,
+        _misreads_how_trials_ended,
     ),
-    Situation("A07 stuck at chance", "a trial's end is misread", failing_studies(at_chance), _misreads_end),
+    Situation(
+        "A07 stuck at chance", "a trial's end is misread", failing_studies(at_chance), _misreads_how_trials_ended
+    ),
     Situation(
         "A07 stuck at chance: where", "no region of failures is named", failing_studies(at_chance), _names_no_region
     ),
     Situation(
-        "A08 collapse to a constant", "a trial's end is misread", failing_studies(collapsed_trial), _misreads_end
+        "A08 collapse to a constant",
+        "a trial's end is misread",
+        failing_studies(collapsed_trial),
+        _misreads_how_trials_ended,
     ),
     Situation(
         "A09 out of memory, error text",
         "no limit of the batch size",
         out_of_memory,
-        lambda o: _misreads_end(o) or _names_no_region(o),
+        lambda o: _misreads_how_trials_ended(o) or _names_no_region(o),
     ),
     Situation(
         "A09 out of memory, nothing logged",
         "memory is not named, or no limit of the batch size",
         partial(out_of_memory, with_error=False),
-        lambda o: _misreads_end(o) or _names_no_region(o) or "ran out of memory" not in o.text,
+        lambda o: _misreads_how_trials_ended(o) or _names_no_region(o) or "ran out of memory" not in o.text,
     ),
-    Situation("A10 random crashes (control)", _RANDOM_END, crashing_trials, _misreads_end),
-    Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misreads_end),
-    Situation("A10 length as a hyperparameter (control)", _RANDOM_END, chosen_length, _misreads_end),
-    Situation("A10 healthy trials (control)", "a healthy trial is misread", healthy, _misreads_end),
+    Situation("A10 random crashes (control)", _RANDOM_END, crashing_trials, _misreads_how_trials_ended),
+    Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misreads_how_trials_ended),
+    Situation("A10 length as a hyperparameter (control)", _RANDOM_END, chosen_length, _misreads_how_trials_ended),
+    Situation("A10 healthy trials (control)", "a healthy trial is misread", healthy, _misreads_how_trials_ended),
 )

@@ -12,7 +12,7 @@ from worlds.shortened import World, direction
 from worlds.world import Random, SimulatedStudy, Store
 
 
-def _with_failures(
+def _add_failures(
     random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]
 ) -> SimulatedStudy:
     """Return a study whose trials above a learning rate fail. fail: returns costs, training losses and state of such a trial."""
@@ -56,7 +56,7 @@ def collapsed_trial(world: World, costs: FloatArray) -> tuple[FloatArray, FloatA
 def failing_studies(
     fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]],
 ) -> Callable[[Random], SimulatedStudy]:
-    return lambda random: _with_failures(random, fail)
+    return lambda random: _add_failures(random, fail)
 
 
 def skipped_batches(random: Random) -> SimulatedStudy:

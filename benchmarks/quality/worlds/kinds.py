@@ -89,7 +89,7 @@ def _policy_studies(collapses: float = 0.0, *, early: bool = False) -> Callable[
 # --- self-supervision -----------------------------------------------------------------------------------------------------------
 
 
-def _self_supervised(random: Random) -> SimulatedStudy:
+def _self_supervised_study(random: Random) -> SimulatedStudy:
     probe = str(random.choice(["probe_acc", "val/linear_probe_accuracy", "knn_top1", "val/knn_acc", "linear_eval/acc"]))
     loss = str(random.choice(["train_loss", "train/loss", "loss", "train/loss_ssl"]))
     rises, steps = bool(random.integers(2)), int(random.integers(200, 800))
@@ -111,7 +111,7 @@ def _self_supervised(random: Random) -> SimulatedStudy:
 # --- schedules and data that change in the middle -------------------------------------------------------------------------------
 
 
-def _shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Random], SimulatedStudy]:
+def _draw_shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies whose training loss jumps at the same steps in all trials. cause: "restarts", "data" or "both"."""
 
     def make(random: Random) -> SimulatedStudy:
@@ -142,7 +142,7 @@ def _shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Rando
     return make
 
 
-def _different_jumps(random: Random) -> SimulatedStudy:
+def _draw_different_jumps(random: Random) -> SimulatedStudy:
     """Return a study in which the loss of a third of the trials jumps, at a different step in each, and recovers slowly."""
     steps = int(random.integers(300, 900))
 
@@ -162,7 +162,7 @@ def _different_jumps(random: Random) -> SimulatedStudy:
     return study(random, curves, objective="val_loss", direction="minimize", trials=(12, 24))
 
 
-def _collapsing_study(random: Random) -> SimulatedStudy:
+def _collapsing_gan_study(random: Random) -> SimulatedStudy:
     """Return a study whose better trials collapse to a noisy plateau near the initial loss, which only evaluations show."""
     points = int(random.integers(24, 80))
     accuracy = bool(random.integers(2))
@@ -178,8 +178,8 @@ def _collapsing_study(random: Random) -> SimulatedStudy:
     return study(random, curves, objective=name, direction="maximize" if accuracy else "minimize")
 
 
-def _steady_study(random: Random) -> SimulatedStudy:
-    """Return the healthy twin of `_collapsing_study`."""
+def _steady_policy_study(random: Random) -> SimulatedStudy:
+    """Return the healthy twin of `_collapsing_gan_study`."""
     points = int(random.integers(24, 80))
 
     def curves(random: Random, off: float) -> Curves:
@@ -237,7 +237,7 @@ def _gradient_norm_studies(share: float, tail: str = "none") -> Callable[[Random
 # --- kinds that looked healthy --------------------------------------------------------------------------------------------------
 
 
-def _other_kind(kind: str) -> Callable[[Random], SimulatedStudy]:
+def _misnames_kind(kind: str) -> Callable[[Random], SimulatedStudy]:
     def make(random: Random) -> SimulatedStudy:
         metric, direction, curves = shapes.OTHERS[kind](random)
         return study(random, curves, objective=metric, direction=direction, trials=(6, 16))
@@ -285,19 +285,19 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "B01 RL, policies collapse", "no collapse is found", _policy_studies(0.6), _rule_misses("stability-mid"), bound=0.2
     ),
-    Situation("B02 self-supervised, probe accuracy", "a rule of losses fires", _self_supervised, _rule_fires(*_TRAINING)),
-    Situation("B03 warm restarts, rate not logged", "instability", _shared_jump("restarts"), _rule_fires("stability-mid")),
-    Situation("B03 change of data, all at one step", "instability", _shared_jump("data"), _rule_fires("stability-mid")),
+    Situation("B02 self-supervised, probe accuracy", "a rule of losses fires", _self_supervised_study, _rule_fires(*_TRAINING)),
+    Situation("B03 warm restarts, rate not logged", "instability", _draw_shared_jump("restarts"), _rule_fires("stability-mid")),
+    Situation("B03 change of data, all at one step", "instability", _draw_shared_jump("data"), _rule_fires("stability-mid")),
     Situation(
-        "B03 shared jump without evaluations", "instability", _shared_jump("both", logs_validation=False),
+        "B03 shared jump without evaluations", "instability", _draw_shared_jump("both", logs_validation=False),
         _rule_fires("stability-mid", "curve-train-loss-rises"),
     ),
     Situation(
-        "B03 the loss jumps at different steps per trial", "no instability is found", _different_jumps,
+        "B03 the loss jumps at different steps per trial", "no instability is found", _draw_different_jumps,
         _rule_misses("stability-mid"),
     ),
     *(
-        Situation(f"B04 {kind}", "a rule of losses fires", _other_kind(kind), _rule_fires(*_TRAINING[:4]))
+        Situation(f"B04 {kind}", "a rule of losses fires", _misnames_kind(kind), _rule_fires(*_TRAINING[:4]))
         for kind in shapes.OTHERS
     ),
     Situation(
@@ -314,7 +314,7 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation("B06 norms without outliers", "outliers found", _gradient_norm_studies(0.0), _rule_fires("stability-spikes")),
     Situation("B06 norms, log-Laplace", "outliers found", _gradient_norm_studies(0.0, "laplace"), _rule_fires("stability-spikes")),
-    Situation("B07 curves collapse", "no instability is found", _collapsing_study, _rule_misses("stability-mid")),
-    Situation("B07 curves fall", "instability", _steady_study, _rule_fires("stability-mid", "stability-early")),
+    Situation("B07 curves collapse", "no instability is found", _collapsing_gan_study, _rule_misses("stability-mid")),
+    Situation("B07 curves fall", "instability", _steady_policy_study, _rule_fires("stability-mid", "stability-early")),
     Situation("B08 gradient boosting, autologged", "advice for networks", _boosting_study, _advises_networks),
 )  # fmt: skip

@@ -26,7 +26,7 @@ Shape = Callable[[FloatArray], FloatArray]
 """Function from shares of the training to the learning rate, as a share of its peak."""
 
 
-def _constant(x: FloatArray) -> FloatArray:
+def _constant_rate(x: FloatArray) -> FloatArray:
     return np.ones_like(x)
 
 
@@ -34,32 +34,32 @@ def _linear(x: FloatArray) -> FloatArray:
     return 1 - x
 
 
-def _cosine(x: FloatArray) -> FloatArray:
+def _cosine_rate(x: FloatArray) -> FloatArray:
     return 0.5 * (1 + np.cos(np.pi * x))
 
 
-def _constant_then_decay(decay: float, x: FloatArray) -> FloatArray:
+def _constant_then_decaying_rate(decay: float, x: FloatArray) -> FloatArray:
     return np.minimum(1.0, (1 - x) / decay)
 
 
-def _step_decay(falls: tuple[float, ...], x: FloatArray) -> FloatArray:
+def _stepwise_rate(falls: tuple[float, ...], x: FloatArray) -> FloatArray:
     return np.asarray(0.1 ** np.sum(x[:, None] >= np.array(falls), axis=1), dtype=np.float64)
 
 
-def _with_warmup(shape: Shape, warmup: float, x: FloatArray) -> FloatArray:
+def _rate_after_warmup(shape: Shape, warmup: float, x: FloatArray) -> FloatArray:
     return shape(x) if warmup == 0 else np.minimum(x / warmup, 1.0) * shape(x)
 
 
 def shape_of(kind: str, random: Random) -> Shape:
     """Draw a schedule of this kind: constant, wsd, linear, cosine or step."""
     if kind == "wsd":
-        shape: Shape = partial(_constant_then_decay, float(random.uniform(0.1, 0.4)))
+        shape: Shape = partial(_constant_then_decaying_rate, float(random.uniform(0.1, 0.4)))
     elif kind == "step":
         options = ((0.5, 0.75), (0.3, 0.6, 0.9), (0.6, 0.85), (0.5,), (0.4, 0.6, 0.8))
-        shape = partial(_step_decay, options[random.integers(len(options))])
+        shape = partial(_stepwise_rate, options[random.integers(len(options))])
     else:
-        shape = {"constant": _constant, "linear": _linear, "cosine": _cosine}[kind]
-    return partial(_with_warmup, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
+        shape = {"constant": _constant_rate, "linear": _linear, "cosine": _cosine_rate}[kind]
+    return partial(_rate_after_warmup, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class LossLaw:
     def curve(self, rate: float, shape: Shape, steps: int) -> FloatArray:
         """Return the loss after each of `steps` time steps, shape (steps + 1,), from 1 at the start."""
         rates = rate * shape((np.arange(steps) + 0.5) / steps)
-        return self._noisy_quadratic(rates) if self.quadratic else self._power_law(rates)
+        return self._noisy_quadratic_loss(rates) if self.quadratic else self._power_law_loss(rates)
 
-    def _noisy_quadratic(self, rates: FloatArray) -> FloatArray:
+    def _noisy_quadratic_loss(self, rates: FloatArray) -> FloatArray:
         curvature = np.geomspace(1.0, 1e-3, 40)
         energy = curvature ** (self.power - 1)
         energy = energy / energy.sum()
@@ -102,7 +102,7 @@ class LossLaw:
             losses.append(float(energy.sum()))
         return np.array(losses)
 
-    def _power_law(self, rates: FloatArray) -> FloatArray:
+    def _power_law_loss(self, rates: FloatArray) -> FloatArray:
         summed = np.concatenate([[0.0], np.cumsum(rates)])
         level, floor, follows = 0.0, [0.0], 0.05
         for rate in rates:
@@ -111,7 +111,7 @@ class LossLaw:
         return np.asarray((1 + self.pace * summed) ** -self.power + self.floor * np.array(floor), dtype=np.float64)
 
 
-def _law(random: Random) -> LossLaw:
+def _draw_loss_law(random: Random) -> LossLaw:
     return LossLaw(
         quadratic=bool(random.random() < 0.5),
         pace=float(10 ** random.uniform(-2.5, 0.5)),
@@ -120,7 +120,7 @@ def _law(random: Random) -> LossLaw:
     )
 
 
-def _gain_again(law: LossLaw, rate: float, shape: Shape) -> float:
+def _gain_of_doubling(law: LossLaw, rate: float, shape: Shape) -> float:
     """Return the further gain from twice the steps, as a share of the gain so far."""
     once, twice = law.curve(rate, shape, STEPS), law.curve(rate, shape, 2 * STEPS)
     gained = float(once[0] - once.min())
@@ -130,9 +130,9 @@ def _gain_again(law: LossLaw, rate: float, shape: Shape) -> float:
 def _settings(random: Random, kind: str, low: float, high: float) -> tuple[LossLaw, Shape, FloatArray]:
     """Draw a law, a schedule and learning rates. At all rates, twice the steps gain a share between `low` and `high`."""
     while True:
-        law, shape = _law(random), shape_of(kind, random)
+        law, shape = _draw_loss_law(random), shape_of(kind, random)
         rates = np.sort(10 ** random.uniform(-0.3, 0.0, int(random.integers(4, 13))))
-        gains = np.array([_gain_again(law, float(rate), shape) for rate in (rates[0], rates[-1])])
+        gains = np.array([_gain_of_doubling(law, float(rate), shape) for rate in (rates[0], rates[-1])])
         if (gains >= low).all() and (gains <= high).all():
             return law, shape, random.permutation(rates)
 
@@ -222,7 +222,7 @@ def _promises_nothing(outcome: Outcome) -> bool:
     return not _promises_more(outcome)
 
 
-def _misses_lengths(outcome: Outcome) -> bool:
+def _misses_effect_of_length(outcome: Outcome) -> bool:
     """Return True if the report does not ask for longer training, or states a length outside 1 to 4 times the true length."""
     changes = [c for f in outcome.fired("curve-still-improving") for c in f.changes if isinstance(c, SetField)]
     lengths = [float(c.value) / outcome.made.truth["steps"] for c in changes if isinstance(c.value, int | float)]
@@ -272,7 +272,7 @@ SITUATIONS += tuple(
         f"C{16 + i} {name}",
         "no length, or a wrong one",
         partial(make, kind="constant", low=MUCH[0], high=MUCH[1], known="logged", axis=axis),
-        _misses_lengths,
+        _misses_effect_of_length,
     )
     for i, (name, axis) in enumerate(AXES.items())
 )

@@ -35,7 +35,7 @@ def _final_summary_study(rng: Random, *, early: bool = False, last: bool = False
     return SimulatedStudy(store.experiment(), truth={"metric": metric, "points": len(steps) + early})
 
 
-def _summary_in_curve(outcome: Outcome) -> bool:
+def _takes_summary_for_point(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     rows = outcome.report.figures.trials
@@ -47,7 +47,7 @@ def _summary_in_curve(outcome: Outcome) -> bool:
     return learned or wrong or not reports(outcome, "without a step")
 
 
-def _evaluated_first(rng: Random) -> SimulatedStudy:
+def _study_evaluated_first(rng: Random) -> SimulatedStudy:
     """Return a healthy study with a real evaluation at step 0."""
     store, steps = Store(), evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
@@ -62,7 +62,7 @@ def _loses_point(outcome: Outcome) -> bool:
     )
 
 
-def _late_collapse(rng: Random) -> SimulatedStudy:
+def _late_collapse_study(rng: Random) -> SimulatedStudy:
     """Return a study in which the trial with the best step ends worse than another, by the value that the tuner compared."""
     store, steps = Store(), evaluation_steps(rng)
     settings = sample_settings(rng, trial_count(rng))
@@ -78,7 +78,7 @@ def _late_collapse(rng: Random) -> SimulatedStudy:
 # --- levels and direction -------------------------------------------------------------------------------------------------------
 
 
-def _none_level(rng: Random) -> SimulatedStudy:
+def _study_with_none_level(rng: Random) -> SimulatedStudy:
     name = str(rng.choice(["scheduler", "max_depth", "augmentation", "clip_norm"]))
     choices: dict[str, list[Any]] = {
         "scheduler": ["cosine"],
@@ -110,7 +110,7 @@ def _none_means_absent(rng: Random) -> SimulatedStudy:
     return SimulatedStudy(log_study(rng, settings).experiment())
 
 
-def _absent_is_level(outcome: Outcome) -> bool:
+def _takes_absence_for_level(outcome: Outcome) -> bool:
     parameter = outcome.report.spec.parameters.get("momentum") if outcome.report is not None else None
     return parameter is None or "None" in parameter.options
 
@@ -156,7 +156,7 @@ def _misses_direction(outcome: Outcome) -> bool:
 # --- objectives -----------------------------------------------------------------------------------------------------------------
 
 
-def _two_objectives(rng: Random, *, disagree: bool) -> SimulatedStudy:
+def _study_of_two_objectives(rng: Random, *, disagree: bool) -> SimulatedStudy:
     """Return a study with accuracy and loss on validation data, which prefer opposite ends of the learning rate if `disagree`."""
     store, steps = Store(), evaluation_steps(rng)
     sign = 1 if rng.random() < 0.5 else -1
@@ -178,29 +178,31 @@ SITUATIONS: tuple[Situation, ...] = (
         "A20 best value without a step at the end",
         "counts as a point, or is not reported",
         _final_summary_study,
-        _summary_in_curve,
+        _takes_summary_for_point,
     ),
     Situation(
         "A20b the same after an evaluation at step 0",
         "as above",
         lambda r: _final_summary_study(r, early=True),
-        _summary_in_curve,
+        _takes_summary_for_point,
     ),
     Situation(
         "A20c last value without a step at the end",
         "as above",
         lambda r: _final_summary_study(r, last=True),
-        _summary_in_curve,
+        _takes_summary_for_point,
     ),
-    Situation("A20n healthy: a first evaluation at step 0", "a point is lost", _evaluated_first, _loses_point),
+    Situation("A20n healthy: a first evaluation at step 0", "a point is lost", _study_evaluated_first, _loses_point),
     Situation(
         "A21 best by best step is not best by last value",
         "not reported",
-        _late_collapse,
+        _late_collapse_study,
         lambda o: not reports(o, "tuners compare"),
     ),
-    Situation("A22 None among the values", "a level is dropped", _none_level, _drops_level),
-    Situation("A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _absent_is_level),
+    Situation("A22 None among the values", "a level is dropped", _study_with_none_level, _drops_level),
+    Situation(
+        "A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _takes_absence_for_level
+    ),
     Situation(
         "A23 stated direction contradicts the name",
         "not reported, or the wrong direction",
@@ -216,13 +218,13 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "A32 objectives that disagree",
         "not one warning",
-        lambda r: _two_objectives(r, disagree=True),
+        lambda r: _study_of_two_objectives(r, disagree=True),
         lambda o: _disagreements(o) != 1,
     ),
     Situation(
         "A32n healthy: objectives that agree",
         "a warning",
-        lambda r: _two_objectives(r, disagree=False),
+        lambda r: _study_of_two_objectives(r, disagree=False),
         lambda o: _disagreements(o) != 0,
     ),
 )

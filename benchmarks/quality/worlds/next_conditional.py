@@ -71,7 +71,7 @@ def optimizers(how: str) -> Callable[[Random], SimulatedStudy]:
 
 
 def _best_rate(name: str) -> float:
-    return 3e-2 if _is_sgd(name) else 1e-3
+    return 3e-2 if _uses_sgd(name) else 1e-3
 
 
 def _width(rates: Parameter) -> float:
@@ -79,7 +79,7 @@ def _width(rates: Parameter) -> float:
     return math.log10((rates.high or math.inf) / (rates.low or math.inf))
 
 
-def _is_sgd(name: str) -> bool:
+def _uses_sgd(name: str) -> bool:
     return any(word in name.lower() for word in ("sgd", "momentum"))
 
 
@@ -96,7 +96,7 @@ def optimizers_together(outcome: Outcome) -> bool:
         return True
     for value, spec in found.items():
         p = spec.parameters[rate]
-        foreign = {"beta1", "beta2", "epsilon"} if _is_sgd(value) else {"momentum"} if "rms" not in value else set()
+        foreign = {"beta1", "beta2", "epsilon"} if _uses_sgd(value) else {"momentum"} if "rms" not in value else set()
         if not p.numeric or foreign & set(spec.searched):
             return True
     return any(

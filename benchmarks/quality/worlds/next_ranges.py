@@ -85,7 +85,7 @@ def _next_range(outcome: Outcome, name: str) -> Parameter | None:
     return found if found is not None and found.numeric else None
 
 
-def _not_extended(outcome: Outcome) -> bool:
+def _is_not_extended(outcome: Outcome) -> bool:
     """Return True if the next range does not go beyond the end where the optimum lies."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
@@ -98,12 +98,12 @@ def _excludes_optimum(outcome: Outcome) -> bool:
     """Return True if the next range is extended and does not contain the optimum."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
-    if _not_extended(outcome) or new is None or new.low is None or new.high is None:
+    if _is_not_extended(outcome) or new is None or new.low is None or new.high is None:
         return False
     return bool(not new.low <= truth["best"] <= new.high)
 
 
-def _too_far(outcome: Outcome) -> bool:
+def _searches_too_far(outcome: Outcome) -> bool:
     """Return True if the next range extends more than a decade beyond an end, or far beyond the usual rates."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
@@ -117,7 +117,7 @@ def _says_improving(outcome: Outcome) -> bool:
     return any("still improve towards" in str(f.message) for f in outcome.fired("space-boundary"))
 
 
-def _past_visible_optimum(outcome: Outcome) -> bool:
+def _searches_past_visible_optimum(outcome: Outcome) -> bool:
     """Return True if the range of the learning rate is extended although the optimum was visible inside it."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
@@ -162,7 +162,7 @@ def _objective(simulated: SimulatedStudy) -> dict[str, Any]:
     return {"metric": simulated.arguments["objective"], "direction": simulated.arguments["direction"]}
 
 
-def _past_divergence(outcome: Outcome) -> bool:
+def _searches_past_divergence(outcome: Outcome) -> bool:
     new = _next_range(outcome, outcome.made.truth["name"])
     return new is not None and new.high is not None and new.high >= outcome.made.truth["fails"]
 
@@ -172,7 +172,7 @@ def optimum_inside(random: Random, count: int) -> SimulatedStudy:
     return search_of_rate(random, float(random.uniform(0.4, 0.6)), count=count, axes=int(random.integers(2, 4)))
 
 
-def _as_many_trials(outcome: Outcome) -> bool:
+def _has_as_many_trials(outcome: Outcome) -> bool:
     """Return True if the next study has as many trials as the last one."""
     if outcome.report is None or not outcome.report.next:
         return False
@@ -184,7 +184,7 @@ def _repeats_other_side(outcome: Outcome) -> bool:
     again."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
-    if new is None or new.low is None or new.high is None or _not_extended(outcome):
+    if new is None or new.low is None or new.high is None or _is_not_extended(outcome):
         return False
     return bool(new.low <= 1.01 * truth["low"] if truth["side"] == "high" else new.high >= 0.99 * truth["high"])
 
@@ -229,7 +229,7 @@ def _ignores_subset_search(outcome: Outcome) -> bool:
     return len(spec.searched) > 4 and not any("hyperparameters that matter most" in note for note in spec.notes)
 
 
-def _over_budget(outcome: Outcome) -> bool:
+def _exceeds_budget(outcome: Outcome) -> bool:
     """Return True if a plan with half of the last study's cost as its budget exceeds this, or does not say what it leaves out."""
     made = outcome.made
     study = assemble(made.experiment, **made.arguments)
@@ -268,7 +268,7 @@ def unstable_start(random: Random) -> SimulatedStudy:
     return rec.made(name="lr")
 
 
-def _peak_below_best(outcome: Outcome) -> bool:
+def _has_peak_below_best(outcome: Outcome) -> bool:
     """Return True if a study of warmups trains at a lower learning rate than that of the best trial."""
     if outcome.report is None or outcome.report.best is None:
         return False
@@ -286,14 +286,14 @@ SITUATIONS: tuple[Situation, ...] = (
         "E41 " + _BEYOND,
         "the range is not extended",
         partial(search_of_rate, best_position=1.1),
-        _not_extended,
+        _is_not_extended,
         bound=0.2,
     ),
     Situation(
         "E42 SGD, Adam and fine-tuning, best rate beyond the range",
         "a range that no expert would search",
         partial(search_of_rate, best_position=1.3),
-        _too_far,
+        _searches_too_far,
     ),
     Situation(
         "E43 One-axis sweep, best rate just inside",
@@ -301,17 +301,19 @@ SITUATIONS: tuple[Situation, ...] = (
         lambda random: search_of_rate(
             random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1
         ),
-        _past_visible_optimum,
+        _searches_past_visible_optimum,
     ),
     Situation(
         "E44 The outermost trial is worse than its neighbours",
         "the range moves past them",
         poor_outermost_trial,
-        _past_visible_optimum,
+        _searches_past_visible_optimum,
     ),
-    Situation("E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _past_divergence),
     Situation(
-        "E46 60 trials, optimum inside", "as many trials again", partial(optimum_inside, count=60), _as_many_trials
+        "E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _searches_past_divergence
+    ),
+    Situation(
+        "E46 60 trials, optimum inside", "as many trials again", partial(optimum_inside, count=60), _has_as_many_trials
     ),
     Situation(
         "E47 One-axis sweep, best rate beyond",
@@ -330,13 +332,13 @@ SITUATIONS: tuple[Situation, ...] = (
         "E50 A low rate is unstable, higher ones are not",
         "the warmup's peak is below the best",
         unstable_start,
-        _peak_below_best,
+        _has_peak_below_best,
     ),
     Situation(
         "E51 Half the budget",
         "the plan costs more, or does not say what is left out",
         partial(optimum_inside, count=24),
-        _over_budget,
+        _exceeds_budget,
         studies=20,
     ),
 )

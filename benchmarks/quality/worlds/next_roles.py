@@ -216,14 +216,14 @@ def architecture_widened(outcome: Outcome) -> bool:
             p = spec.parameters.get(name)
             if p is None or (p.searched and p.role == "nuisance") or too_few_trials(spec):
                 return True
-            low, high = _asked_range(outcome, name, used)
+            low, high = _range_asked_for(outcome, name, used)
             values = [v for v in (p.low, p.high, p.value, *p.options) if v is not None]
             if not all(low <= float(v) <= high for v in values):
                 return True
     return any(f.subject in tried for f in outcome.fired("space-boundary") if _is_widening(f))
 
 
-def _asked_range(outcome: Outcome, name: str, used: tuple[float, float]) -> tuple[float, float]:
+def _range_asked_for(outcome: Outcome, name: str, used: tuple[float, float]) -> tuple[float, float]:
     """Return the range in the study file or, if there is none, the range of the values that trials used."""
     asked = SHAPES[name] if outcome.made.arguments.get("spec") else None
     return used if asked is None or asked.low is None or asked.high is None else (asked.low, asked.high)

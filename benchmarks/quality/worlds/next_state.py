@@ -67,12 +67,12 @@ _KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float]
     "GAN": shapes.OTHERS["GAN"],
     "diffusion": shapes.OTHERS["diffusion"],
     "supervised": shapes.OTHERS["wandering noise"],
-    "language model": lambda _: ("eval_loss", "minimize", _language_model),
-    "reinforcement learning": lambda _: ("success_rate", "maximize", _policy),
+    "language model": lambda _: ("eval_loss", "minimize", _language_model_study),
+    "reinforcement learning": lambda _: ("success_rate", "maximize", _policy_study),
 }
 
 
-def _language_model(random: Random, off: float) -> shapes.Curves:
+def _language_model_study(random: Random, off: float) -> shapes.Curves:
     loss = 2.5 * shapes.falling_loss(random, 1000, off) * np.exp(0.02 * random.normal(size=1000))
     return {
         "train/loss": (10 * np.arange(1000), loss),
@@ -80,14 +80,14 @@ def _language_model(random: Random, off: float) -> shapes.Curves:
     }
 
 
-def _policy(random: Random, off: float) -> shapes.Curves:
+def _policy_study(random: Random, off: float) -> shapes.Curves:
     success = shapes.policy_success_rate(random, 80, off)
     steps = 2048 * np.arange(1, 81)
     losses: dict[str, Metric] = {k: (steps, v) for k, v in shapes.policy_losses(random, success).items()}
     return {"success_rate": (steps, success), **losses}
 
 
-def _single_setting(
+def _single_setting_study(
     kind: str | None, runs: tuple[int, int], *, rate: bool = True
 ) -> Callable[[Random], SimulatedStudy]:
     """Return a maker of studies of one setting. kind: kind of workload; None: any kind."""
@@ -110,7 +110,7 @@ def _single_setting(
     return make
 
 
-def _no_sweep(outcome: Outcome) -> bool:
+def _plans_no_sweep(outcome: Outcome) -> bool:
     """Return whether the first next study is not a sweep of learning rates, a decade to each side, at a tenth of the length."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
@@ -126,7 +126,7 @@ def _no_sweep(outcome: Outcome) -> bool:
     return not (around and tenth and every and 5 <= (spec.trials or 0) <= 16 and spec.notes)
 
 
-def _no_question(outcome: Outcome) -> bool:
+def _asks_no_question(outcome: Outcome) -> bool:
     """Return whether no next study asks to log the learning rate."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
@@ -134,7 +134,7 @@ def _no_question(outcome: Outcome) -> bool:
     return "learning rate" not in notes or "log" not in notes.lower()
 
 
-def _six_hyperparameters(random: Random) -> SimulatedStudy:
+def _study_of_six_hyperparameters(random: Random) -> SimulatedStudy:
     """Return 12 trials of six hyperparameters. One or two hyperparameters matter."""
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
@@ -205,7 +205,7 @@ def _changes_too_much(outcome: Outcome) -> bool:
     return True
 
 
-def _edge_and_flat(random: Random) -> SimulatedStudy:
+def _edge_and_flat_study(random: Random) -> SimulatedStudy:
     """Return a study whose best rates lie at an end and whose curves are flat for most of their length."""
     store, steps = Store(), int(random.choice([2_000, 20_000]))
     at = steps * np.arange(1, 61) // 60
@@ -237,7 +237,7 @@ def _mixes_goals(outcome: Outcome) -> bool:
 FINAL = 20_000
 
 
-def _short_runs(random: Random) -> SimulatedStudy:
+def _study_of_short_runs(random: Random) -> SimulatedStudy:
     """Return a well explored study of short runs; the length of the final training is known."""
     made = _explored_space(random)
     spec: StudySpec = made.arguments["spec"]
@@ -303,16 +303,16 @@ def _does_not_exploit(outcome: Outcome) -> bool:
 # --- the same step everywhere ---------------------------------------------------------------------------------------------------
 
 
-def _any_study(random: Random) -> SimulatedStudy:
+def _plans_any_study(random: Random) -> SimulatedStudy:
     makers = (
         _noise_study,
-        _single_setting(None, (1, 1)),
-        _single_setting(None, (3, 6)),
-        _six_hyperparameters,
+        _single_setting_study(None, (1, 1)),
+        _single_setting_study(None, (3, 6)),
+        _study_of_six_hyperparameters,
         _overfitting_study,
-        _edge_and_flat,
+        _edge_and_flat_study,
         _explored_space,
-        _short_runs,
+        _study_of_short_runs,
     )
     return makers[random.integers(len(makers))](random)
 
@@ -337,31 +337,39 @@ SITUATIONS: tuple[Situation, ...] = (
         Situation(
             f"E02 one run, {kind}",
             "no sweep of the rate at a tenth",
-            _single_setting(kind, (1, 1)),
-            _no_sweep,
+            _single_setting_study(kind, (1, 1)),
+            _plans_no_sweep,
             studies=20,
         )
         for kind in _KINDS
     ),
     Situation(
-        "E02 one setting, 2 to 6 seeds", "no sweep of the rate at a tenth", _single_setting(None, (2, 6)), _no_sweep
+        "E02 one setting, 2 to 6 seeds",
+        "no sweep of the rate at a tenth",
+        _single_setting_study(None, (2, 6)),
+        _plans_no_sweep,
     ),
     Situation(
         "E02 one run, rate not logged",
         "the report does not ask for the rate",
-        _single_setting(None, (1, 1), rate=False),
-        _no_question,
+        _single_setting_study(None, (1, 1), rate=False),
+        _asks_no_question,
     ),
     Situation("E06 overfitting", "several regularisers, no none, or no steps", _overfitting_study, _changes_too_much),
     Situation(
         "E09 12 trials of 6 hyperparameters",
         "no study of the two that matter",
-        _six_hyperparameters,
+        _study_of_six_hyperparameters,
         _offers_no_subset_search,
     ),
-    Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _skips_best_settings),
-    Situation("E12 any of these", "headline and first study differ", _any_study, _headline_differs),
-    Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat, _mixes_goals),
+    Situation(
+        "E10 long runs after short ones",
+        "untested settings, or no schedule",
+        _study_of_short_runs,
+        _skips_best_settings,
+    ),
+    Situation("E12 any of these", "headline and first study differ", _plans_any_study, _headline_differs),
+    Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat_study, _mixes_goals),
     Situation(
         "E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect_study, _ignores_effect
     ),

@@ -14,7 +14,7 @@ from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 _HAND_NAMES = ("baseline", "try-2", "big-lr", "longer", "small-lr", "no-wd", "paper", "debug-fix", "again")
 
 
-def _hand_and_sweep(rng: Random) -> SimulatedStudy:
+def _study_by_hand_and_sweep(rng: Random) -> SimulatedStudy:
     """Return manual runs followed by a sweep. The two differ in names, a tuner's tags, a parent run or rounded numbers."""
     how = str(rng.choice(["names", "optuna", "parent", "digits"]))
     store, n, hand = Store(), int(rng.integers(14, 36)), int(rng.integers(4, 9))
@@ -34,7 +34,7 @@ def _hand_and_sweep(rng: Random) -> SimulatedStudy:
     return SimulatedStudy(store.experiment(), truth={"runs": n, "label": label})
 
 
-def _two_models(rng: Random) -> SimulatedStudy:
+def _study_of_two_models(rng: Random) -> SimulatedStudy:
     """Return sweeps of two models, one after the other, whose ranges or hyperparameters may differ."""
     name = str(rng.choice(["model", "arch", "backbone", "model_name"]))
     store, large, small = Store(), int(rng.integers(14, 30)), int(rng.integers(6, 13))
@@ -53,7 +53,7 @@ def _two_models(rng: Random) -> SimulatedStudy:
     return SimulatedStudy(store.experiment(), truth={"runs": large, "filter": f"params.{name} = 'vit-tiny'"})
 
 
-def _two_datasets(rng: Random) -> SimulatedStudy:
+def _study_of_two_datasets(rng: Random) -> SimulatedStudy:
     name = str(rng.choice(["dataset", "data", "task_name", "env_id"]))
     store, n = Store(), trial_count(rng)
     names = [str(rng.choice(["cifar10", "svhn"], p=[0.7, 0.3])) for _ in range(n)]
@@ -66,7 +66,7 @@ def _two_datasets(rng: Random) -> SimulatedStudy:
     )
 
 
-def _not_separated(outcome: Outcome) -> bool:
+def _are_not_separated(outcome: Outcome) -> bool:
     truth = outcome.made.truth
     if outcome.report is None:
         return True
@@ -76,7 +76,7 @@ def _not_separated(outcome: Outcome) -> bool:
     return named or filtered or label or outcome.report.counts.total != truth["runs"]
 
 
-def _one_population(rng: Random) -> SimulatedStudy:
+def _study_of_one_population(rng: Random) -> SimulatedStudy:
     """Return one healthy study that looks mixed: a comparison, a conditional space, a grid, or an adaptive search."""
     how = str(rng.choice(["comparison", "conditional", "grid", "adaptive", "optional", "seeds", "failed"]))
     n, settings = trial_count(rng), []
@@ -130,11 +130,17 @@ def _no_study(rng: Random) -> SimulatedStudy:
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("A24 runs by hand and a sweep", "mixed, or a name searched", _hand_and_sweep, _not_separated),
-    Situation("A24b two models", "mixed, or no filter", _two_models, _not_separated),
-    Situation("A24c two datasets", "mixed, or no filter", _two_datasets, _not_separated),
     Situation(
-        "A24n healthy: one study of several kinds", "separated", _one_population, _separates_populations, studies=80
+        "A24 runs by hand and a sweep", "mixed, or a name searched", _study_by_hand_and_sweep, _are_not_separated
+    ),
+    Situation("A24b two models", "mixed, or no filter", _study_of_two_models, _are_not_separated),
+    Situation("A24c two datasets", "mixed, or no filter", _study_of_two_datasets, _are_not_separated),
+    Situation(
+        "A24n healthy: one study of several kinds",
+        "separated",
+        _study_of_one_population,
+        _separates_populations,
+        studies=80,
     ),
     Situation("A25 many datasets, two runs each", "no clear line", _no_study, lambda o: "--filter" not in o.error),
 )

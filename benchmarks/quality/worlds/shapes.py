@@ -146,7 +146,7 @@ def gradient_norms(random: Random, steps: int, spread: float, share: float, tail
 Maker: TypeAlias = Callable[[Random], tuple[str, str, Callable[[Random, float], Curves]]]
 
 
-def _gan(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
+def _gan_losses(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     generator, discriminator = [("g_loss", "d_loss"), ("loss_G", "loss_D"), ("gen_loss", "disc_loss")][
         random.integers(3)
     ]
@@ -164,7 +164,7 @@ def _gan(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     return "fid", "minimize", curves
 
 
-def _diffusion(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
+def _diffusion_loss(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     spread = random.uniform(0.1, 0.4)
 
     def curves(random: Random, off: float) -> Curves:
@@ -177,7 +177,7 @@ def _diffusion(random: Random) -> tuple[str, str, Callable[[Random, float], Curv
     return "fid", "minimize", curves
 
 
-def _grokking(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
+def _grokking_curve(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     usual = random.uniform(0.3, 0.6)
 
     def curves(random: Random, off: float) -> Curves:
@@ -191,7 +191,7 @@ def _grokking(random: Random) -> tuple[str, str, Callable[[Random, float], Curve
     return "val_accuracy", "maximize", curves
 
 
-def _quantised_training(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
+def _quantised_training_loss(random: Random) -> tuple[str, str, Callable[[Random, float], Curves]]:
     examples = int(random.choice([20, 50, 200]))
 
     def curves(random: Random, off: float) -> Curves:
@@ -214,10 +214,10 @@ def _wandering_objective(random: Random) -> tuple[str, str, Callable[[Random, fl
 
 
 OTHERS: dict[str, Maker] = {
-    "GAN": _gan,
-    "diffusion": _diffusion,
-    "grokking": _grokking,
-    "quantised metrics": _quantised_training,
+    "GAN": _gan_losses,
+    "diffusion": _diffusion_loss,
+    "grokking": _grokking_curve,
+    "quantised metrics": _quantised_training_loss,
     "wandering noise": _wandering_objective,
 }
 """Kinds of healthy curves: each function returns the objective, its direction, and a function that returns a trial's curves."""

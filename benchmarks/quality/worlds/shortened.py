@@ -172,7 +172,7 @@ def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, Run
 
 def early_stopped(random: Random) -> SimulatedStudy:
     """Return trials that overfit after their best step and stop after several evaluations without improvement."""
-    world = _Overfitting(random, steps=int(random.choice([40, 60, 100])))
+    world = _OverfittingCurve(random, steps=int(random.choice([40, 60, 100])))
     patience, min_delta = int(random.choice([3, 5, 10])), float(random.choice([0.0, 0.0, 1e-3]))
 
     def cut(costs: FloatArray) -> tuple[int, RunStatus, str]:
@@ -189,7 +189,7 @@ def early_stopped(random: Random) -> SimulatedStudy:
     return _study(world, int(random.choice([12, 20, 30])), cut)
 
 
-class _Overfitting(World):
+class _OverfittingCurve(World):
     """Trials are best at some step and get worse afterwards, or keep improving slowly."""
 
     def curve(self, lr: float, dropout: float, decay: float) -> FloatArray:
@@ -200,7 +200,7 @@ class _Overfitting(World):
         return made + self.random.normal(0, self.noise / 2, self.steps)
 
 
-def _whole(costs: FloatArray) -> tuple[int, RunStatus, str]:
+def _unshortened_study(costs: FloatArray) -> tuple[int, RunStatus, str]:
     return len(costs), "FINISHED", "complete"
 
 
@@ -211,7 +211,7 @@ def crashing_trials(random: Random) -> SimulatedStudy:
     def cut(costs: FloatArray) -> tuple[int, RunStatus, str]:
         if random.random() < share:
             return int(random.integers(3, len(costs) - 2)), "FAILED", "infeasible"
-        return _whole(costs)
+        return _unshortened_study(costs)
 
     return _study(world, int(random.choice([16, 24, 30])), cut)
 
@@ -228,7 +228,7 @@ def time_limit(random: Random) -> SimulatedStudy:
 
 
 def healthy(random: Random) -> SimulatedStudy:
-    return _study(World(random), int(random.choice([12, 20, 30])), _whole)
+    return _study(World(random), int(random.choice([12, 20, 30])), _unshortened_study)
 
 
 def chosen_length(random: Random) -> SimulatedStudy:

@@ -51,11 +51,13 @@ class Store:
         for metric, (at, found) in metrics.items():
             steps = np.asarray(at, dtype=np.int64)
             times: FloatArray = (start + 1.0 + step_s * steps).astype(np.float64)
-            self._add(metric, number, steps, np.asarray(found, dtype=np.float64), times)
+            self._add_situation(metric, number, steps, np.asarray(found, dtype=np.float64), times)
             end = max(end, float(times.max(initial=end)))
         for metric, (at, found) in (late or {}).items():
             steps = np.asarray(at, dtype=np.int64)
-            self._add(metric, number, steps, np.asarray(found, dtype=np.float64), np.full(len(steps), end + 1.0))
+            self._add_situation(
+                metric, number, steps, np.asarray(found, dtype=np.float64), np.full(len(steps), end + 1.0)
+            )
         text = {k: repr(v) if isinstance(v, float) else str(v) for k, v in params.items()}
         run_id = f"{number:032x}"
         ended = None if status == "RUNNING" else end + 2.0
@@ -63,7 +65,7 @@ class Store:
         self._clock = end + 10.0
         return run_id
 
-    def _add(self, metric: str, run: int, steps: IntArray, values: FloatArray, times: FloatArray) -> None:
+    def _add_situation(self, metric: str, run: int, steps: IntArray, values: FloatArray, times: FloatArray) -> None:
         self._points.setdefault(metric, []).append((np.full(len(steps), run), steps, values, times))
 
     def experiment(self) -> Experiment:

@@ -130,7 +130,7 @@ def tracking_server(place: Place, store: Path) -> Iterator[str]:
         )
     try:
         address = f"http://127.0.0.1:{port}"
-        _wait_for(address, process, log)
+        _wait_for_server(address, process, log)
         yield address
     finally:
         if process.poll() is None:
@@ -141,7 +141,7 @@ def tracking_server(place: Place, store: Path) -> Iterator[str]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_server(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + 300
     while time.monotonic() < until and process.poll() is None:
         try:

@@ -49,7 +49,7 @@ class BatchChanged(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding for each round that changed one of these settings without tuning the learning rate again."""
-        rounds = _rounds(study)
+        rounds = _trials_by_study(study)
         if len(rounds) < 2:
             parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
@@ -105,7 +105,7 @@ class BatchChanged(Rule):
         )
 
 
-def _rounds(study: Study) -> Mapping[str, list[Trial]]:
+def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
     """Group the ended trials by the study that they logged, in the order in which the studies began."""
     rounds: dict[str, list[Trial]] = {}
     with_study = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]

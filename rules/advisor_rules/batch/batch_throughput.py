@@ -89,7 +89,7 @@ class BatchThroughput(Rule):
         alpha, last = self.false_alarms, len(speeds) - 1
         growth = saturation.growth(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
         if growth.never >= 1 - alpha and growth.chosen in (0, last):
-            cause, action = _bottleneck(study, speeds)
+            cause, action = _describe_bottleneck(study, speeds)
             what = say(
                 "No doubling of the batch size nearly doubles the throughput; the largest factor is {most}. {cause}",
                 most=Number(growth.max_factor),
@@ -188,7 +188,7 @@ def _still_growing(largest: throughput.Throughput, out_of_memory: float, probabi
     return _Conclusion(what, action, largest, probability, larger=True)
 
 
-def _bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:
+def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:
     """Return (sentence about the measured cause of the step time, without its full stop; action)."""
     times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read(study, trial)) is not None]
     waited = float(np.median([t.waited.value for t in times] or [0.0]))

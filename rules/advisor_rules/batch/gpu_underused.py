@@ -54,7 +54,9 @@ class GpuUnderused(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        utilisations = [(t, u) for t in study.trials if study.ended[t.index] and (u := _idle(study, t)) is not None]
+        utilisations = [
+            (t, u) for t in study.trials if study.ended[t.index] and (u := _idle_share(study, t)) is not None
+        ]
         if not utilisations:
             raise MissingData(
                 "no trial logged how much of the time its GPU computed (at least 4 samples); log device/utilisation, which the "
@@ -135,7 +137,7 @@ _ACTIONS = {
 }
 
 
-def _idle(study: Study, trial: Trial) -> Ratio | None:
+def _idle_share(study: Study, trial: Trial) -> Ratio | None:
     """Return the share of the time in which the trial's device was idle; None with too few samples."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:

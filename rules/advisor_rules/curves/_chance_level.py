@@ -116,12 +116,12 @@ def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
     elif observed_level is not None and observed_level.cost < known_level.cost:
         # The chance level assumes classes of equal size, but one class is more frequent.
         known_level = replace(observed_level, error=known_level.error, right=known_level.right)
-    start = _usual_start(study, trials)
+    start = _usual_first_evaluation(study, trials)
     levels = [(trial, known_level or _first_evaluation(study, trial, start)) for trial in trials]
-    return [_skill(study, trial, level) for trial, level in levels if level is not None]
+    return [_skill_of_trial(study, trial, level) for trial, level in levels if level is not None]
 
 
-def _skill(study: Study, trial: Trial, level: ChanceLevel) -> Skill:
+def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> Skill:
     values = study.cost_curve(trial).finite.values[0 if level.known else 1 :]
     rise = rise_over_lowest(values, level.cost, level.error)
     results = study.costs[study.feasible]
@@ -144,20 +144,20 @@ def _known_level(study: Study) -> ChanceLevel | None:
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
     metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
-    declared = _loads(facts.get("chance"))
+    declared = _parse_counts(facts.get("chance"))
     score = as_number(declared.get(metric)) if isinstance(declared, Mapping) else math.nan
-    by_name = _by_name(metric, _class_shares(facts), unit_of_shares(study))
+    by_name = _level_by_metric_name(metric, _class_shares(facts), unit_of_shares(study))
     if by_name is not None and by_name[1] == 0.0 and _in_other_unit(study, by_name[0]):
         by_name = None
-    if math.isfinite(score) and (by_name is None or _cost(study, score) <= _cost(study, by_name[0])):
-        perfect = by_name[1] if by_name else _perfect(study, score)
-        return _level_of(study, score, perfect, examples)
-    return _level_of(study, *by_name, examples) if by_name else None
+    if math.isfinite(score) and (by_name is None or _cost_of_value(study, score) <= _cost_of_value(study, by_name[0])):
+        perfect = by_name[1] if by_name else _perfect_value(study, score)
+        return _level_with_error(study, score, perfect, examples)
+    return _level_with_error(study, *by_name, examples) if by_name else None
 
 
 def _class_shares(facts: Mapping[str, str]) -> FloatArray:
     """Return the share of validation examples in each class; empty if unknown."""
-    counts = _loads(facts.get("valid_class_counts"))
+    counts = _parse_counts(facts.get("valid_class_counts"))
     if isinstance(counts, list) and len(counts) > 1 and all(isinstance(c, int | float) for c in counts) and sum(counts):
         return np.array(counts, dtype=np.float64) / sum(counts)
     classes = as_number(facts.get("classes"))
@@ -174,7 +174,7 @@ def _in_other_unit(study: Study, entropy: float) -> bool:
     )
 
 
-def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
+def _level_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
     """Return the values of a metric for (guessing, a perfect model); None if unknown. shares: of the classes, possibly empty."""
     words = set(words_of(metric))
     if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION_WORDS:
@@ -195,7 +195,7 @@ def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float
     return (entropy, 0.0) if words & _ENTROPY_WORDS else None
 
 
-def _level_of(study: Study, value: float, perfect: float, examples: float) -> ChanceLevel:
+def _level_with_error(study: Study, value: float, perfect: float, examples: float) -> ChanceLevel:
     """Return a chance level with its sampling error over the examples, which is almost zero for a loss."""
     unit = unit_of_shares(study)
     share, words = value / unit, set(words_of(study.spec.objective.metric))
@@ -205,7 +205,7 @@ def _level_of(study: Study, value: float, perfect: float, examples: float) -> Ch
     )
     right = abs(value - (0.0 if perfect else unit)) if counts_answers else math.nan
     phrase = say("guessing, which scores {value}", value=Objective(value))
-    return ChanceLevel(_cost(study, value), _cost(study, perfect), error, phrase, right=right)
+    return ChanceLevel(_cost_of_value(study, value), _cost_of_value(study, perfect), error, phrase, right=right)
 
 
 def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
@@ -229,7 +229,7 @@ def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None
         return None
     value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
     phrase = say("{value}, at which {n} trials are constant", value=Objective(value), n=len(costs))
-    return ChanceLevel(min(costs), _cost(study, perfect), 0.0, phrase)
+    return ChanceLevel(min(costs), _cost_of_value(study, perfect), 0.0, phrase)
 
 
 def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None:
@@ -256,7 +256,7 @@ def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | No
         return None
     best_value = Objective(study.objective_value(best))
     phrase = say("one answer for all examples, which scores {value} at best", value=best_value)
-    return ChanceLevel(best, _cost(study, 0.0 if study.minimize else 1.0), 0.0, phrase, right=max(counts))
+    return ChanceLevel(best, _cost_of_value(study, 0.0 if study.minimize else 1.0), 0.0, phrase, right=max(counts))
 
 
 def _beats_one_answer(study: Study, trial: Trial, share: float) -> bool:
@@ -291,16 +291,16 @@ def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, floa
     scatter = noise(curve.values[1:])
     own = float(curve.values[0]), scatter if math.isfinite(scatter) else 0.0
     cost, error = min(own, usual_range)
-    perfect = _cost(study, _perfect(study, study.objective_value(cost)))
+    perfect = _cost_of_value(study, _perfect_value(study, study.objective_value(cost)))
     phrase = say("its first evaluation, which is {value}", value=Objective(study.objective_value(cost)))
     level = ChanceLevel(cost, perfect, error, phrase, known=False)
     before_training = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _MIN_INTERVAL
-    if before_training or _skill(study, trial, level).above(MATERIAL, 0.05):
+    if before_training or _skill_of_trial(study, trial, level).above(MATERIAL, 0.05):
         return level
     return level if training(study, trial) is not None and not learned(study, trial) else None
 
 
-def _usual_start(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
+def _usual_first_evaluation(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
     """Return (median cost of the trials' first evaluations, its standard error); infinite without any."""
     first_costs = np.array([c.values[0] for t in trials if len(c := study.cost_curve(t).finite)])
     if not len(first_costs):
@@ -327,7 +327,7 @@ def learned(study: Study, trial: Trial) -> bool:
     return fall is not None and fall.p <= 0.05 and fall.height > MATERIAL * abs(fall.level)
 
 
-def _perfect(study: Study, near: float) -> float:
+def _perfect_value(study: Study, near: float) -> float:
     """Return the perfect objective value: 0 for minimised values that are never negative, 1 for shares; NaN if unknown."""
     costs = study.costs[np.isfinite(study.costs)]
     if study.minimize:
@@ -335,11 +335,11 @@ def _perfect(study: Study, near: float) -> float:
     return 1.0 if 0 <= near <= 1 and costs.min() >= -1 and costs.max() <= 0 else math.nan
 
 
-def _cost(study: Study, value: float) -> float:
+def _cost_of_value(study: Study, value: float) -> float:
     return value if study.minimize else -value
 
 
-def _loads(text: str | None) -> Any:
+def _parse_counts(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):

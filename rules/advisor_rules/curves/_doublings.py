@@ -46,7 +46,7 @@ def read(study: Study) -> list[Doubling]:
         ordered = sorted(members, key=lambda m: m[0])
         for (fewer, short), (more, long) in pairwise(ordered):
             if _MIN_RATIO <= more / max(fewer, 1) <= _MAX_RATIO:
-                pairs.append(_pair(study, short, long, more / fewer))
+                pairs.append(_pair_trials(study, short, long, more / fewer))
     return sorted(pairs, key=lambda p: float(study.costs[p.long.index]))
 
 
@@ -54,7 +54,7 @@ def _declares_length(trial: Trial) -> bool:
     return math.isfinite(trial.fact("max_train_steps")) or any(counts_training(name) for name in trial.params)
 
 
-def _pair(study: Study, short: Trial, long: Trial, ratio: float) -> Doubling:
+def _pair_trials(study: Study, short: Trial, long: Trial, ratio: float) -> Doubling:
     gain = float(study.costs[short.index] - study.costs[long.index])
     first = float(study.cost_curve(short).finite.values[0])
     first_gain = first - float(study.costs[short.index])

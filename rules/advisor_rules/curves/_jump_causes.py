@@ -63,14 +63,14 @@ def noise_remedy(
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
     if study.kind == "reinforcement-learning":
-        return _more_examples(examples, "episodes"), "too few episodes in each evaluation"
+        return _advise_more_examples(examples, "episodes"), "too few episodes in each evaluation"
     if p_values:
-        return _more_examples(examples), "a small validation set: training does not jump with it"
+        return _advise_more_examples(examples), "a small validation set: training does not jump with it"
     text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
     return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
 
 
-def _more_examples(times: float, examples: str = "validation examples") -> Advise:
+def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:
     """Return the advice to use `times` times as many examples; if that is impractical, return other advice."""
     if times > MAX_TIMES:
         instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"

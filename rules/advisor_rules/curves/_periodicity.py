@@ -81,7 +81,7 @@ def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[st
     If the length of an epoch is known, half of the significance level is reserved for its period. Trials with a cyclic learning
     rate are left out, because their curves follow the learning rate.
     """
-    trials_without_cyclic_rate = [t for t in trials if not _cyclic_rate(study, t)]
+    trials_without_cyclic_rate = [t for t in trials if not _has_cyclic_rate(study, t)]
     cycles = [
         c
         for t in trials_without_cyclic_rate
@@ -92,7 +92,7 @@ def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[st
 
 
 def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
-    every, epoch = _spacing(curve), trial.fact("steps_per_epoch")
+    every, epoch = _evaluation_interval(curve), trial.fact("steps_per_epoch")
     strongest = periodicity(curve.values) if every else None
     if every is None or strongest is None:
         return None
@@ -104,7 +104,7 @@ def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
     return cycle if cycle.part or cycle.steps > _longest_momentum_period(trial) else replace(cycle, p=1.0)
 
 
-def _spacing(curve: Curve) -> int | None:
+def _evaluation_interval(curve: Curve) -> int | None:
     """Return the number of steps between evenly spaced evaluations; None if they are uneven or too few."""
     if len(curve) < MIN_POINTS:
         return None
@@ -127,7 +127,7 @@ def _longest_momentum_period(trial: Trial) -> float:
     return 4 * math.pi / (1 - momentum)
 
 
-def _cyclic_rate(study: Study, trial: Trial) -> bool:
+def _has_cyclic_rate(study: Study, trial: Trial) -> bool:
     """Return True if the trial's learning rate rises and falls at least twice."""
     if '"cyclic"' in trial.facts.get("schedule", ""):
         return True

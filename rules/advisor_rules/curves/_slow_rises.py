@@ -91,7 +91,7 @@ def _read(
     step = int(finite.steps[rise.best])
     small = rise.share < material or rise.height < visible * abs(rise.best_level)
     not_a_slow_rise = slow.p > 0.5 or small or slow.steepest >= jump or not math.isfinite(curve.values[-1])
-    is_explained = not_a_slow_rise or _rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
+    is_explained = not_a_slow_rise or _is_rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
     p = 1.0 if is_explained else slow.p
     validation_improves = p < 1 and validation_check.do_evaluations_improve(
         validation_check.of(study, trial, metric), step, int(finite.steps[-1])
@@ -101,7 +101,7 @@ def _read(
     )
 
 
-def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
+def _is_rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
     """Return True if the learning rate was raised after the step."""
     rates = instability.rates_at(study, trial, curve.steps.astype(float))
     if rates is None:
@@ -129,12 +129,12 @@ def p_of_steady_rise(levels: FloatArray) -> float:
     """Return the one-sided p-value of Kendall's exact test that levels (n,) rise; ties count half."""
     signs = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(len(levels), 1)]
     concordant = float(np.sum(signs > 0)) + 0.5 * float(np.sum(signs == 0))
-    chances = _inversions(len(levels))
+    chances = _inversion_probabilities(len(levels))
     return float(min(chances[: int(len(signs) - concordant) + 1].sum(), 1.0))
 
 
 @lru_cache(maxsize=32)
-def _inversions(n: int) -> FloatArray:
+def _inversion_probabilities(n: int) -> FloatArray:
     """Return the probabilities of 0, 1, ... inversions in a random permutation of n items."""
     chances = np.ones(1)
     for k in range(2, n + 1):

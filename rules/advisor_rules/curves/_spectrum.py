@@ -53,7 +53,7 @@ def periodicity(values: FloatArray, period: float | None = None) -> Periodicity 
     length = _PADDING * n
     power = np.abs(np.fft.rfft(y * np.hanning(n + 2)[1:-1], length)) ** 2
     frequencies = np.arange(len(power)) / length
-    ratio, freedom = _whitened(power, frequencies)
+    ratio, freedom = _whiten(power, frequencies)
     candidates = _candidates(n, period)
     candidates = candidates[candidates < len(frequencies)]
     if not len(candidates):
@@ -109,7 +109,7 @@ def _candidates(n: int, period: float | None) -> IntArray:
     return indices[(indices >= slowest) & (indices <= fastest)] if slowest <= middle <= fastest else indices[:0]
 
 
-def _whitened(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
+def _whiten(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, float]:
     """Return (power divided by the smooth spectrum, number of independent values in the estimate)."""
     independent = np.arange(_PADDING, len(power), _PADDING)
     w = 2 * math.pi * frequencies

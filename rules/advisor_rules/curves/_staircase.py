@@ -48,7 +48,7 @@ def read(study: Study, trial: Trial) -> Stairs | None:
     width = _WINDOW * epoch
     starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
     starts = starts[starts + epoch / 2 + width <= curve.steps[-1] + 1]
-    steady = [s for s in starts if not _moves_rate(study, trial, s, epoch)]
+    steady = [s for s in starts if not _changes_rate_at(study, trial, s, epoch)]
     falls = np.array([_fall(curve.steps, curve.values, s, width) for s in steady])
     middles = [[_fall(curve.steps, curve.values, s + side * epoch / 2, width) for side in (-1, 1)] for s in steady]
     control = np.array(middles).reshape(-1, 2).mean(axis=1)
@@ -83,7 +83,7 @@ def _fall(steps: IntArray, values: FloatArray, at: float, width: float) -> float
     return _level(steps, values, at - width, at) - _level(steps, values, at, at + width)
 
 
-def _moves_rate(study: Study, trial: Trial, start: float, epoch: float) -> bool:
+def _changes_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> bool:
     """Return True if the learning rate changes at this start of an epoch and is constant on both sides."""
     rates = study.curve(trial, "learning_rate").finite
     before = rates.values[(rates.steps >= start - epoch / 3) & (rates.steps < start)]

@@ -115,7 +115,7 @@ class CurveOverfitting(Rule):
                 return
             pooled = pooled_rise(study, trials, costs)
             assessed = assessed or (pooled is not None and pooled.least_p <= level)
-            if pooled is not None and pooled.p <= level and self._matters(study, pooled, trials, gain):
+            if pooled is not None and pooled.p <= level and self._is_material(study, pooled, trials, gain):
                 yield self._report_pooled(study, (metric, costs), pooled, winners)
                 return
         if not assessed:
@@ -125,7 +125,7 @@ class CurveOverfitting(Rule):
                 at_least=MIN_POINTS,
             )
 
-    def _matters(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
+    def _is_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
         """Return True if the trials lose a material part of their gain, and not only at low settings of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
         return is_material and not do_only_weak_settings(study, pooled.rising, trials)
@@ -147,7 +147,7 @@ class CurveOverfitting(Rule):
                 point=Percent(pooled.point),
                 height=Number(pooled.height, 2),
                 training=say(", while {name} still improves", name=Name(pooled.training)) if pooled.training else "",
-                context=_caveats(pooled.training, metric, objective),
+                context=_caveat_sentences(pooled.training, metric, objective),
             ),
             action=action,
             severity="warning" if leading else "note",
@@ -189,7 +189,7 @@ class CurveOverfitting(Rule):
             say(
                 "{rise}{context}",
                 rise=_rise(study, metric, top, winners),
-                context=_context(hits, feasible_count, metric, objective),
+                context=_context_sentences(hits, feasible_count, metric, objective),
             ),
             action=action,
             severity="warning" if leading and metric == objective else "note",
@@ -265,15 +265,15 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
     )
 
 
-def _context(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
+def _context_sentences(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
     """Return sentences about the other trials, and about the metric if it is not the objective."""
     share = (
         say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
     )
-    return say("{share}{caveats}", share=share, caveats=_caveats(hits[0].training, metric, objective))
+    return say("{share}{caveats}", share=share, caveats=_caveat_sentences(hits[0].training, metric, objective))
 
 
-def _caveats(training: str | None, metric: str, objective: str) -> Message:
+def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
     """Return sentences about a missing training metric, and about the objective if the metric is another one."""
     note = "" if training else " No training metric was logged, so it may be instability instead."
     if metric == objective:

@@ -102,7 +102,7 @@ class CurvePeriodic(Rule):
                 "{others}{loader}",
                 trial=say("the best trial, {trial}", trial=trial) if top.trial == study.ranked()[0] else trial,
                 metric=Name(top.metric),
-                period=_period(study, top),
+                period=_period_message(study, top),
                 share=Percent(top.strongest.share),
                 others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged_count)
                 if others
@@ -157,7 +157,7 @@ def _steps(study: Study, cycle: Cycle) -> Number:
     return Number(cycle.steps, 4, f"{study.unit}s")
 
 
-def _period(study: Study, cycle: Cycle) -> Message:
+def _period_message(study: Study, cycle: Cycle) -> Message:
     """Return the period in steps and as a part of an epoch."""
     steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
     if not cycle.part:

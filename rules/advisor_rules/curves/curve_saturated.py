@@ -133,7 +133,7 @@ class CurveSaturated(Rule):
                 if slowest.until == slowest.steps
                 else say("The rest of the stretch at a constant learning rate"),
                 rest=rest,
-                bounds=_bounds(study, flat_endings),
+                bounds=_bound_text(study, flat_endings),
             ),
             action=action,
             severity="note",
@@ -164,7 +164,7 @@ class CurveSaturated(Rule):
         )
 
 
-def _bounds(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
+def _bound_text(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
     """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on what it is compared
     with."""
     unit, lead = Name(study.spec.objective.metric), curve_tails.lead_of_best(study)

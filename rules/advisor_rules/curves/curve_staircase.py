@@ -77,7 +77,7 @@ class CurveStaircase(Rule):
             raise MissingData(
                 "no good trial shows two starts of epochs in its training loss; log the loss of each batch, and give the training "
                 "loader to the advisor's training hook, so that the length of an epoch is known",
-                needs=_lack(study),
+                needs=_missing_data(study),
             )
         p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.share for s in stairs])))
         if p <= self.false_alarms and excess >= self.material:
@@ -121,7 +121,7 @@ class CurveStaircase(Rule):
         )
 
 
-def _lack(study: Study) -> Lack:
+def _missing_data(study: Study) -> Lack:
     """Return what the study lacks: the training loss, the length of an epoch, or enough long epochs with shuffled data."""
     if not study.has("train_loss"):
         return "train_loss"

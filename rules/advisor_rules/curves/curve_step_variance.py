@@ -85,7 +85,7 @@ class CurveStepVariance(Rule):
                 at_least=MIN_EVALUATIONS,
             )
         if len(trials) == 1:
-            yield from self._single(study, *parts[0])
+            yield from self._report_single_trial(study, *parts[0])
             return
         if len({float(study.costs[t.index]) for t, _ in parts}) == 1:
             raise MissingData(
@@ -94,9 +94,9 @@ class CurveStepVariance(Rule):
             )
         ranking = redraw_ranking([a for _, a in parts])
         if ranking.noise > 0 and ranking.keeps < self.keeps and ranking.reliability < self.reliable:
-            yield self._several(study, [t for t, _ in parts], ranking)
+            yield self._report_several_trials(study, [t for t, _ in parts], ranking)
 
-    def _several(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
+    def _report_several_trials(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
             "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best of a trial by "
             "{noise} (standard deviation). If all settings were trained again, {best} would stay the best with a probability of "
@@ -134,7 +134,7 @@ class CurveStepVariance(Rule):
         severity: Severity = "note" if by_seeds or few else "warning"
         return self._report(study, trials, message, 1 - ranking.keeps, rows, severity, test.examples_needed)
 
-    def _single(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
+    def _report_single_trial(self, study: Study, trial: Trial, part: HalfAroundBest) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite
         fall = change_since(curve.values, 0)
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())

@@ -106,14 +106,14 @@ class CurveStillImproving(Rule):
         """Yield at most one finding, about the study."""
         pairs = _doublings.read(study)
         if pairs:
-            yield from self._of_pairs(study, pairs)
+            yield from self._report_pairs(study, pairs)
             return
         judged_endings = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
         improving_endings = curve_tails.still_improving(judged_endings, self.material, self.false_alarms)
         if improving_endings:
             yield self._finding(study, improving_endings, len(judged_endings))
 
-    def _of_pairs(self, study: Study, pairs: list[Doubling]) -> Iterator[Finding]:
+    def _report_pairs(self, study: Study, pairs: list[Doubling]) -> Iterator[Finding]:
         """Yield a finding if, at equal settings, longer trials are better beyond noise."""
         p, share = _doublings.p_value(study, pairs), float(np.median([pair.share for pair in pairs]))
         if p > self.false_alarms or not share > self.material:
@@ -160,7 +160,7 @@ class CurveStillImproving(Rule):
             / judged_count
         )
         trials = [e.trial for e in improving_endings]
-        forecast = _forecast(study, improving_endings[0])
+        forecast = _forecast_text(study, improving_endings[0])
         return self.finding(
             say(
                 "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
@@ -169,7 +169,7 @@ class CurveStillImproving(Rule):
                 rate=_rate(improving_endings[0], judged_count),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
-                assumed=_assumption(study, improving_endings[0]),
+                assumed=_assumption_text(study, improving_endings[0]),
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
@@ -244,14 +244,14 @@ def _rate(ending: CurveEnding, judged_count: int) -> str:
     return f", before {whose} learning rate decays" if ending.until < ending.steps else f", {whose} end"
 
 
-def _forecast(study: Study, ending: CurveEnding) -> Message:
+def _forecast_text(study: Study, ending: CurveEnding) -> Message:
     """Return the forecast with its 90 % interval: `from 0.412 to 0.395 (0.38 to 0.405)`."""
     forecast = curve_tails.forecast(study, ending)
     now, middle, low, high = (Objective(v) for v in (forecast.now, forecast.middle, forecast.low, forecast.high))
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
 
 
-def _assumption(study: Study, ending: CurveEnding) -> Message | str:
+def _assumption_text(study: Study, ending: CurveEnding) -> Message | str:
     """Return the sentence on the assumed schedule; empty if the schedule is known."""
     if not ending.assumed:
         return ""

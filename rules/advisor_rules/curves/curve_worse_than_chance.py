@@ -119,7 +119,7 @@ class CurveWorseThanChance(Rule):
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         skills_read = skills(study, best_trials)
         alpha = self.false_alarms / len(best_trials)
-        if any(s.above(self._required(s), alpha) for s in skills_read):
+        if any(s.above(self._required_gain(s), alpha) for s in skills_read):
             return
         metric = study.spec.objective.metric
         if len(skills_read) < len(best_trials):
@@ -128,19 +128,19 @@ class CurveWorseThanChance(Rule):
                 needs="facts",
             )
         top = min(skills_read, key=lambda s: (s.best, s.trial.index))
-        if top.chance_below(2 * self._required(top)) < 0.5:
+        if top.chance_below(2 * self._required_gain(top)) < 0.5:
             raise MissingData(
                 f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples"
             )
         yield self._report(study, top, len(best_trials), alpha)
 
-    def _required(self, skill: Skill) -> float:
+    def _required_gain(self, skill: Skill) -> float:
         return self.answers if skill.counts_answers else self.material
 
     def _report(self, study: Study, top: Skill, judged_count: int, alpha: float) -> Finding:
         metric, guessed = study.spec.objective.metric, study.objective_value(top.level.cost)
-        small_gain, unstable = top.above(0.0, alpha), _unstable(study, top.trial)
-        changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=small_gain)
+        small_gain, unstable = top.above(0.0, alpha), _instability_text(study, top.trial)
+        changes = _search_lower_rates(study) if unstable else _search_higher_rates(study, top, hardly=small_gain)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
             advice = f"Search learning rates that are orders of magnitude lower. If that does not help, {advice}"
@@ -152,7 +152,7 @@ class CurveWorseThanChance(Rule):
             _message(study, top, judged_count, unstable=unstable),
             action=advice,
             severity="warning" if small_gain or (unstable and not changes) else "critical",
-            confidence=top.chance_below(2 * self._required(top)),
+            confidence=top.chance_below(2 * self._required_gain(top)),
             subject=metric,
             trials=[top.trial],
             evidence=(
@@ -169,7 +169,7 @@ class CurveWorseThanChance(Rule):
 
     def _figures(self, study: Study, top: Skill, judged_count: int, alpha: float) -> FigureEvidence:
         best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.level.cost))
-        gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required(top)))
+        gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required_gain(top)))
         return FigureEvidence(
             rows=(
                 ("trials judged", judged_count),
@@ -181,7 +181,7 @@ class CurveWorseThanChance(Rule):
         )
 
 
-def _unstable(study: Study, best: Trial) -> str:
+def _instability_text(study: Study, best: Trial) -> str:
     """Return what blew up, as the start of a sentence: the best trial's loss, or most trials; empty if training was stable."""
     if unstable_loss(study, best):
         return "Its loss"
@@ -213,7 +213,7 @@ def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> M
     )
 
 
-def _lower_rates(study: Study) -> tuple[Change, ...]:
+def _search_lower_rates(study: Study) -> tuple[Change, ...]:
     """Return the change to search the two decades below the range of the learning rate; empty if it cannot be lower."""
     rates = instability.learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
@@ -224,7 +224,7 @@ def _lower_rates(study: Study) -> tuple[Change, ...]:
     return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
 
 
-def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
+def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
     """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
 
     Rates as high as any optimizer's usual ones are not the reason why nothing learns.

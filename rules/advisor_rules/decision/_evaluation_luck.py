@@ -45,10 +45,10 @@ class Luck:
 def of_best(study: Study) -> Luck | None:
     """Return the luck of the best trial; None if its lead over a trial with less noise is clearly more than luck."""
     best_first = study.ranked()
-    if len(best_first) < 2 or (best_part := _best_part(study, best_first[0])) is None:
+    if len(best_first) < 2 or (best_part := _best_half(study, best_first[0])) is None:
         return None
     for rival in best_first[1 : _MAX_RIVALS + 1]:
-        rival_part = _best_part(study, rival)
+        rival_part = _best_half(study, rival)
         if rival_part is None or not 0 < MIN_NOISE_RATIO * _noise(rival_part) <= _noise(best_part):
             continue
         lead = float(study.costs[rival.index] - study.costs[best_first[0].index])
@@ -61,7 +61,7 @@ def of_best(study: Study) -> Luck | None:
     return None
 
 
-def _best_part(study: Study, trial: Trial) -> step_noise.HalfAroundBest | None:
+def _best_half(study: Study, trial: Trial) -> step_noise.HalfAroundBest | None:
     return step_noise.around_best(study.cost_curve(trial).finite.values)
 
 

@@ -71,7 +71,7 @@ class Adopt(Rule):
         trial_variance = repeats.trial_variance(tried)
         if trial_variance is None or not best_first:
             if (luck := _evaluation_luck.of_best(study)) is not None:
-                yield self._lucky(study, luck)
+                yield self._report_luck(study, luck)
                 return
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
@@ -84,19 +84,19 @@ class Adopt(Rule):
         others = [s for s in tried if s is not best]
         if best is None:
             raise MissingData("no complete trial has the setting of the best trial", needs="full_length")
-        rival = _rival(best, others)
-        behind = self._behind(best, rival)
+        rival = _best_other_setting(best, others)
+        behind = self._is_behind(best, rival)
         if behind or best.failed:
-            yield self._does_not_repeat(study, best, behind)
+            yield self._report_disagreeing_repeats(study, best, behind)
         elif rival is None:
             raise MissingData("only one setting has a result, so none leads another", needs="trials", at_least=2)
         else:
             lead = difference.difference(best.fresh, rival.fresh, trial_variance)
             matters = repeats.material(study.objective_value(rival.mean), self.material)
             if not (lead.gain > matters and lead.p <= self.false_alarms):
-                yield self._no_lead(study, best, rival, lead, matters)
+                yield self._report_no_lead(study, best, rival, lead, matters)
 
-    def _lucky(self, study: Study, luck: _evaluation_luck.Luck) -> Finding:
+    def _report_luck(self, study: Study, luck: _evaluation_luck.Luck) -> Finding:
         one, other = Name(luck.best.name), Name(luck.rival.name)
         metric = Name(study.spec.objective.metric)
         advice = say(
@@ -136,7 +136,7 @@ class Adopt(Rule):
             ),
         )
 
-    def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
+    def _is_behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
         """Return indices of the best setting's repeats that are far worse than its other repeats and worse than the
         next setting.
         """
@@ -146,7 +146,7 @@ class Adopt(Rule):
         worse = [i for i in range(len(best.costs)) if (i in gap.minority) == gap.worse]
         return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
-    def _does_not_repeat(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
+    def _report_disagreeing_repeats(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
         values = [Objective(study.objective_value(float(c))) for c in sorted(best.costs)]
         far = say("{count} ended as far behind as {worst}", count=len(behind), worst=values[-1])
         failed_text = say("{count} failed", count=len(best.failed))
@@ -182,7 +182,7 @@ class Adopt(Rule):
             ),
         )
 
-    def _no_lead(
+    def _report_no_lead(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> Finding:
         noun = repeats.noun(repeats.settings(study))
@@ -245,7 +245,7 @@ class Adopt(Rule):
         )
 
 
-def _rival(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
+def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
     """Return the best of the other settings. If none of them leads, prefer repeated ones, because the best single run was lucky."""
     best_first = sorted(others, key=lambda s: s.mean)
     repeated = [s for s in best_first if len(s.fresh) > 1]

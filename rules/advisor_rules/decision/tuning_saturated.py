@@ -100,12 +100,12 @@ class TuningSaturated(Rule):
         as_good = int(np.sum(pool <= best.mean + noise_band))
         chance = best_of.chance_of_no_target(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
-            counts = _Counts(as_good, len(pool), int(recent.sum()))
+            counts = _SettingCounts(as_good, len(pool), int(recent.sum()))
             finding = self._finding(study, best, variance[0], counts, gain, chance)
             yield sampler.weaken_finding(finding) if sampler.used_earlier_results(study) else finding
 
     def _finding(
-        self, study: Study, best: repeats.Setting, sd: float, counts: _Counts, gain: float, chance: float
+        self, study: Study, best: repeats.Setting, sd: float, counts: _SettingCounts, gain: float, chance: float
     ) -> Finding:
         noun, data = repeats.noun(repeats.settings(study)), study.spec.objective.final_data
         deviation = f"standard deviation between {noun}s"
@@ -144,7 +144,7 @@ class TuningSaturated(Rule):
         )
 
 
-class _Counts(NamedTuple):
+class _SettingCounts(NamedTuple):
     """Numbers of settings: within noise of the best, compared, and recent."""
 
     alike: int

@@ -47,10 +47,10 @@ def other_metrics(study: Study) -> list[str]:
     """Return the metrics that evaluate the objective's quantity on other data, in alphabetical order."""
     objective = study.spec.objective.metric
     timed = {word for name in study.metrics if words(name)[-1:] == ("runtime",) for word in words(name)[:-1]}
-    return sorted(name for name in study.metrics if name != objective and _on_other_data(name, objective, timed))
+    return sorted(name for name in study.metrics if name != objective and _is_on_other_data(name, objective, timed))
 
 
-def _on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
+def _is_on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
     """Return True if the names differ by a word for data. timed: the words NAME of `eval_NAME_runtime`, which Transformers logs."""
     if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
@@ -59,10 +59,10 @@ def _on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
     if not same_quantity or (mine ^ other) & _PARTS:
         return False
     added = mine - other
-    return bool(added & (_DATA | timed | _prefix(name)) or (added and (other - mine) & _DATA))
+    return bool(added & (_DATA | timed | _dataset_words(name)) or (added and (other - mine) & _DATA))
 
 
-def _prefix(name: str) -> frozenset[str]:
+def _dataset_words(name: str) -> frozenset[str]:
     """Return the words of a dataset before a slash: "sums" for `eval_sums/loss`."""
     parts = [part for part in name.split("/")[:-1] if split_of(part) and direction_of(part) is None]
     return frozenset(word for part in parts for word in quantity(part))
@@ -76,11 +76,11 @@ def declines(study: Study, trials: Sequence[Trial], metric: str, tests: int) -> 
         curve, cost = study.metric(trial, metric).finite, study.cost_curve(trial).finite
         if min(len(curve), len(cost)) >= MIN_POINTS:
             p_gain = trend.p_of_fall(cost.steps.astype(np.float64), cost.values)
-            found.append(_decline(trial, curve.values, sign, p_gain, tests))
+            found.append(_decline_of_trial(trial, curve.values, sign, p_gain, tests))
     return found
 
 
-def _decline(trial: Trial, values: FloatArray, sign: float, p_gain: float, tests: int) -> Decline:
+def _decline_of_trial(trial: Trial, values: FloatArray, sign: float, p_gain: float, tests: int) -> Decline:
     costs = sign * values
     first, late = MeanLevel(float(costs[0]), noise(costs), len(costs) - 3.0), mean_level(costs[len(costs) // 2 :])
     worse = (late.mean - first.mean) / abs(first.mean) if first.mean else 0.0

@@ -44,7 +44,7 @@ def epsilon(trial: Trial) -> float:
 
 def epsilon_parameter(study: Study) -> str | None:
     """Return the name of the hyperparameter that sets Adam's epsilon: one with a fitting name and the same values as `epsilon`."""
-    return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_its_values(study, n)), None)
+    return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_values_of_epsilon(study, n)), None)
 
 
 def is_epsilon(name: str) -> bool:
@@ -53,10 +53,10 @@ def is_epsilon(name: str) -> bool:
 
 
 def _denotes_epsilon(name: str) -> bool:
-    return optimizers.names_hyperparameter("epsilon", " ".join(_without_optimizer(name)))
+    return optimizers.names_hyperparameter("epsilon", " ".join(_strip_optimizer_words(name)))
 
 
-def _has_its_values(study: Study, name: str) -> bool:
+def _has_values_of_epsilon(study: Study, name: str) -> bool:
     """Return True if the hyperparameter equals Adam's epsilon in every trial with Adam."""
     pairs = [(epsilon(trial), as_number(trial.params.get(name))) for trial in study.trials if is_adam(trial)]
     return bool(pairs) and all(math.isclose(own, value, rel_tol=1e-6) for own, value in pairs)
@@ -76,10 +76,10 @@ def weight_decay(trial: Trial) -> float:
 
 def is_weight_decay(name: str) -> bool:
     """Return True if the name denotes the strength of the weight decay."""
-    return _without_optimizer(name) in (["weight", "decay"], ["wd"], ["weightdecay"])
+    return _strip_optimizer_words(name) in (["weight", "decay"], ["wd"], ["weightdecay"])
 
 
-def _without_optimizer(name: str) -> list[str]:
+def _strip_optimizer_words(name: str) -> list[str]:
     return [w for w in words_of(name) if w not in _OPTIMIZER_WORDS]
 
 

@@ -91,7 +91,7 @@ class AdamEpsilon(Rule):
         if _adam.epsilon_parameter(study) not in study.searched and 2 * len(large) > len(read):
             yield self._finding(study, large, len(read))
 
-    def _finding(self, study: Study, large: list[_Epsilon], judged: int) -> Finding:
+    def _finding(self, study: Study, large: list[_EpsilonAndGradient], judged: int) -> Finding:
         typical, epsilon = (float(np.median([getattr(e, key) for e in large])) for key in ("gradient", "epsilon"))
         smaller = 10.0 ** math.floor(math.log10(_SMALL * typical))
         message = say(
@@ -120,7 +120,9 @@ class AdamEpsilon(Rule):
             changes=(change,),
         )
 
-    def _evidence(self, study: Study, large: list[_Epsilon], epsilon: float, typical: float) -> tuple[Evidence, ...]:
+    def _evidence(
+        self, study: Study, large: list[_EpsilonAndGradient], epsilon: float, typical: float
+    ) -> tuple[Evidence, ...]:
         return (
             CurveEvidence(
                 metrics=(study.signals["grad_norm"],),
@@ -140,7 +142,7 @@ class AdamEpsilon(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class _Epsilon:
+class _EpsilonAndGradient:
     """Epsilon and the typical gradient of one trial."""
 
     trial: Trial
@@ -151,11 +153,11 @@ class _Epsilon:
     """Number of trainable parameters."""
 
 
-def _read(study: Study, trial: Trial) -> _Epsilon | None:
+def _read(study: Study, trial: Trial) -> _EpsilonAndGradient | None:
     norms, parameters = study.curve(trial, "grad_norm").finite.values, trial.fact("model_parameters")
     epsilon, limit = _adam.epsilon(trial), clipping.threshold(trial)
     if len(norms) < _MIN_NORMS or not parameters > 0 or not epsilon > 0:
         return None
     norms = np.minimum(norms, limit) if math.isfinite(limit) else norms
     gradient = float(np.median(norms)) / math.sqrt(parameters)
-    return _Epsilon(trial, epsilon, gradient, parameters) if gradient > 0 else None
+    return _EpsilonAndGradient(trial, epsilon, gradient, parameters) if gradient > 0 else None

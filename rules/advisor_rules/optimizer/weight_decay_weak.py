@@ -90,7 +90,7 @@ class WeightDecayWeak(Rule):
         if strongest.shrinks < self.weak:
             yield self._finding(study, decays, strongest)
 
-    def _finding(self, study: Study, decays: list[_Decay], strongest: _Decay) -> Finding:
+    def _finding(self, study: Study, decays: list[_WeightShrinkage], strongest: _WeightShrinkage) -> Finding:
         searched = next((name for name in study.searched if _adam.is_weight_decay(name)), None)
         ranked = study.ranked([d.trial for d in decays])
         best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
@@ -133,7 +133,7 @@ class WeightDecayWeak(Rule):
 
 
 @dataclass(frozen=True, slots=True)
-class _Decay:
+class _WeightShrinkage:
     """How far weight decay shrinks the weights of one trial."""
 
     trial: Trial
@@ -152,7 +152,7 @@ class _Decay:
         return -math.expm1(-self.timescales)
 
 
-def _read(study: Study, trial: Trial) -> _Decay | None:
+def _read(study: Study, trial: Trial) -> _WeightShrinkage | None:
     decay, rates = _adam.weight_decay(trial), study.curve(trial, "learning_rate").finite
     last = max((int(c.steps[-1]) for c in (rates, study.cost_curve(trial)) if len(c)), default=0)
     steps = np.nanmax([study.planned_steps(trial), last + 1])
@@ -161,4 +161,4 @@ def _read(study: Study, trial: Trial) -> _Decay | None:
         total = float(rates.values @ np.diff(rates.steps, prepend=rates.steps[0] - 1))
     else:
         total = peak * float(steps)
-    return _Decay(trial, decay, total) if decay > 0 and total > 0 else None
+    return _WeightShrinkage(trial, decay, total) if decay > 0 and total > 0 else None

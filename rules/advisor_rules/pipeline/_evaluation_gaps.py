@@ -72,16 +72,20 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
         if steps is not None:
             judged_trials.append(Timing(trial, steps, read_intervals(curve.times, tolerance)))
     events, planned = (sum(getattr(t.steps, count) for t in judged_trials) for count in ("events", "planned"))
-    if not _more_than_half(planned - events, planned):
+    if not _are_mostly_missing(planned - events, planned):
         return judged_trials
     # A single trial may have lost half of its evaluations by chance, but hardly all trials together.
     return [
-        replace(t, steps=_unskipped(t.steps), seconds=None if t.seconds is None else _unskipped(t.seconds))
+        replace(
+            t,
+            steps=_count_without_skips(t.steps),
+            seconds=None if t.seconds is None else _count_without_skips(t.seconds),
+        )
         for t in judged_trials
     ]
 
 
-def _unskipped(intervals: Intervals) -> Intervals:
+def _count_without_skips(intervals: Intervals) -> Intervals:
     """Return the intervals without the assumption that events were skipped."""
     return replace(intervals, off=intervals.unequal, events=0, planned=0) if intervals.planned else intervals
 
@@ -104,7 +108,7 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
         if grid < _MIN_GRID * max(slack, 1.0):
             continue
         on_grid = round(float(intervals.sum()) / grid)
-        if not _more_than_half(on_grid - len(intervals), on_grid):
+        if not _are_mostly_missing(on_grid - len(intervals), on_grid):
             irregular = np.abs(intervals - grid * np.round(intervals / grid)) > max(tolerance * grid, slack)
             if np.mean(irregular) < off:
                 off, events, planned = float(np.mean(irregular)), len(intervals), on_grid
@@ -113,6 +117,6 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
     return Intervals(median, shortest, float(intervals.max()), off, one_way, unequal, events, planned)
 
 
-def _more_than_half(missing: int, planned: int) -> bool:
+def _are_mostly_missing(missing: int, planned: int) -> bool:
     """Return True if significantly more than half of the events on this grid are missing, so the events were not planned on it."""
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_P_SKIPPED

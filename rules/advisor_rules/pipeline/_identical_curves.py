@@ -96,7 +96,7 @@ def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
     curves, change_counts = {}, {}
     for trial in study.trials:
         if study.ended[trial.index]:
-            results = _results(study, trial)
+            results = _distinct_result_curves(study, trial)
             changes = max((_number_of_changes(c) for c in results), default=0)
             if changes:
                 change_counts[trial.index] = changes
@@ -117,7 +117,7 @@ def differ_clearly(group: Twins, varied: Sequence[str]) -> bool:
     return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
 
 
-def _results(study: Study, trial: Trial) -> list[Curve]:
+def _distinct_result_curves(study: Study, trial: Trial) -> list[Curve]:
     """Return the distinct result curves of the trial; empty if none was logged."""
     names = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULTS if s in study.signals)])
     return [study.metric(trial, name) for name in names]

@@ -68,9 +68,9 @@ class BatchNorm(Rule):
                 "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples.",
                 n=len(small),
                 known=len(trials_with_size),
-                sizes=_sizes(small),
+                sizes=_batch_sizes_text(small),
             )
-            yield self._report(message, small, _remedy(small), severity)
+            yield self._report(message, small, _advise_remedy(small), severity)
         large = [(t, n) for t, n in trials_with_size if n.examples > self.many]
         if 2 * len(large) > len(trials_with_size):
             message = say(
@@ -78,7 +78,7 @@ class BatchNorm(Rule):
                 "many examples have little of the noise that regularises.",
                 n=len(large),
                 known=len(trials_with_size),
-                sizes=_sizes(large),
+                sizes=_batch_sizes_text(large),
             )
             yield self._report(message, large, _GHOSTS, "note")
         sizes = [n.examples for _, n in trials_with_size]
@@ -86,7 +86,7 @@ class BatchNorm(Rule):
             message = say(
                 "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
                 "compares its regularisation.",
-                sizes=_sizes(trials_with_size),
+                sizes=_batch_sizes_text(trials_with_size),
             )
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
             yield self._report(message, trials_with_size, advice, "note")
@@ -100,7 +100,7 @@ class BatchNorm(Rule):
                 "examples per statistic",
                 say(
                     "{sizes} (few: below {few}, many: above {many})",
-                    sizes=_sizes(shown_trials),
+                    sizes=_batch_sizes_text(shown_trials),
                     few=self.few,
                     many=self.many,
                 ),
@@ -134,11 +134,11 @@ def _trials_with_size(study: Study) -> list[tuple[Trial, Layers]]:
     return trials_with_size
 
 
-def _remedy(small: Sequence[tuple[Trial, Layers]]) -> str:
+def _advise_remedy(small: Sequence[tuple[Trial, Layers]]) -> str:
     if any(ranks.number_of_ranks(t) > 1 and not n.synced for t, n in small):
         return "Synchronise batch norm across devices (SyncBatchNorm), or use layer norm or group norm instead."
     return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 
 
-def _sizes(shown_trials: Sequence[tuple[Trial, Layers]]) -> Message:
+def _batch_sizes_text(shown_trials: Sequence[tuple[Trial, Layers]]) -> Message:
     return count_range([n.examples for _, n in shown_trials])

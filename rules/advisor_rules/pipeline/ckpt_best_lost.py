@@ -82,8 +82,8 @@ class CkptBestLost(Rule):
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        if self._lost(top, _number_as_good(study, top)):
-            others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._lost(r)]
+        if self._is_lost(top, _number_as_good(study, top)):
+            others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_lost(r)]
             yield self._report(study, trials, top, [top, *others])
 
     def _overwritten(self, study: Study, trial: Trial, later: Sequence[Trial]) -> Finding:
@@ -103,7 +103,7 @@ class CkptBestLost(Rule):
             changes=(Advise(text=_OWN_FOLDER),),
         )
 
-    def _lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
+    def _is_lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
         return kept_model.p * tests <= self.false_alarms and kept_model.share >= self.material
 
     def _report(self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]) -> Finding:
@@ -121,7 +121,7 @@ class CkptBestLost(Rule):
                     metrics=(metric,),
                     caption=_caption(len(lost_models), len(trials)),
                     trials=tuple(r.trial.id for r in lost_models),
-                    marks=tuple(m for r in lost_models for m in _marks(r)),
+                    marks=tuple(m for r in lost_models for m in _curve_marks(r)),
                 ),
                 FigureEvidence(rows=tuple(self._rows(study, trials, top))),
             ),
@@ -176,7 +176,7 @@ def _number_as_good(study: Study, top: KeptModel) -> int:
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))
 
 
-def _marks(kept_model: KeptModel) -> Iterator[Mark]:
+def _curve_marks(kept_model: KeptModel) -> Iterator[Mark]:
     yield Mark(trial=kept_model.trial.id, step=kept_model.best_step, label="best")
     if kept_model.rise is not None:
         yield Mark(trial=kept_model.trial.id, step=kept_model.step, label="kept")

@@ -70,14 +70,16 @@ class EvalRegular(Rule):
         interval = f"Evaluate every {study.length(max(round(usual_interval), 1))} in all trials"
         advice = f"{interval}, not by the clock." if clock else f"{interval}."
         trials = [t.trial for t in irregular]
-        gaps = _gaps(study, irregular)
+        gaps = _gap_text(study, irregular)
         return self.finding(
             say(
                 "In {n} of {judged} trials, {metric} is evaluated {how}",
                 n=len(irregular),
                 judged=judged_count,
                 metric=Name(metric),
-                how=_by_clock(by_clock, gaps) if clock else self._irregular(study, irregular, usual_interval, gaps),
+                how=_report_clock(by_clock, gaps)
+                if clock
+                else self._report_irregular(study, irregular, usual_interval, gaps),
             ),
             action=advice,
             severity="warning" if clock else "note",
@@ -95,7 +97,7 @@ class EvalRegular(Rule):
             changes=(Advise(text=advice),),
         )
 
-    def _irregular(self, study: Study, irregular: list[Timing], usual_interval: float, gaps: Message) -> Message:
+    def _report_irregular(self, study: Study, irregular: list[Timing], usual_interval: float, gaps: Message) -> Message:
         return say(
             "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range from "
             "{gaps}.",
@@ -120,7 +122,7 @@ class EvalRegular(Rule):
         return FigureEvidence(rows=tuple(rows))
 
 
-def _gaps(study: Study, irregular: list[Timing]) -> Message:
+def _gap_text(study: Study, irregular: list[Timing]) -> Message:
     shortest, longest = min(t.steps.shortest for t in irregular), max(t.steps.longest for t in irregular)
     return say("{low} to {high}", low=round(shortest), high=study.length(round(longest)))
 
@@ -129,6 +131,6 @@ def _off(intervals: list[Intervals]) -> Percent:
     return Percent(float(np.median([r.off for r in intervals])))
 
 
-def _by_clock(intervals: list[Intervals], gaps: Message) -> Message:
+def _report_clock(intervals: list[Intervals], gaps: Message) -> Message:
     seconds = Number(float(np.median([r.usual for r in intervals])), unit="s")
     return say("by the clock, every {seconds}. Its intervals range from {gaps}.", seconds=seconds, gaps=gaps)

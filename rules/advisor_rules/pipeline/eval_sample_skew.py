@@ -73,9 +73,9 @@ class EvalSampleSkew(Rule):
         chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
         rows = self._rows(study, sample_pairs, differences, gain)
         if len(sample_pairs) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
-            yield self._report(study, _wrong_choice(study, chosen, best), "warning", 0.9, [chosen, best], rows)
+            yield self._report(study, _report_wrong_choice(study, chosen, best), "warning", 0.9, [chosen, best], rows)
         elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            yield self._report(study, _shift(study, shift, gain), "note", 1 - p, sample_pairs, rows)
+            yield self._report(study, _report_shift(study, shift, gain), "note", 1 - p, sample_pairs, rows)
 
     def _rows(
         self, study: Study, sample_pairs: Sequence[Pairs], differences: FloatArray, gain: float
@@ -113,7 +113,7 @@ class EvalSampleSkew(Rule):
         )
 
 
-def _wrong_choice(study: Study, chosen: Pairs, best: Pairs) -> Message:
+def _report_wrong_choice(study: Study, chosen: Pairs, best: Pairs) -> Message:
     sampled, whole, other = (
         Objective(study.objective_value(float(costs.min()))) for costs in (chosen.sampled, chosen.whole, best.whole)
     )
@@ -128,7 +128,7 @@ def _wrong_choice(study: Study, chosen: Pairs, best: Pairs) -> Message:
     )
 
 
-def _shift(study: Study, shift: float, gain: float) -> Message:
+def _report_shift(study: Study, shift: float, gain: float) -> Message:
     return say(
         "On the sample, {metric} is {shift} {side} than on the whole set. {comparison}",
         metric=Name(study.spec.objective.metric),

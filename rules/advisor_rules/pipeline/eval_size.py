@@ -97,7 +97,7 @@ class EvalSize(Rule):
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
         if perfect := validation.perfect_trials(study):
-            yield self._at_the_limit(study, perfect, len(best_of))
+            yield self._report_at_limit(study, perfect, len(best_of))
             return
         try:
             errors = validation.standard_errors(study, trials)
@@ -112,11 +112,11 @@ class EvalSize(Rule):
         test = heterogeneity(costs, error, self.false_alarms)
         gain = float(np.median(study.costs[study.feasible]) - costs[0])
         if test.p > self.false_alarms and test.critical_range > self.blur * gain:
-            yield self._too_small(study, trials, test, gain)
+            yield self._report_too_small(study, trials, test, gain)
         else:
             yield from self._rare_classes(study, trials[0])
 
-    def _at_the_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
+    def _report_at_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
         score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
         message = say(
             "{k} of {settings} settings reach a best {metric} of {score}. No result can be better, so the metric no longer tells "
@@ -130,7 +130,7 @@ class EvalSize(Rule):
         finding = self._finding(study, message, harder(study, perfect), "critical", _CONFIDENCE, perfect, rows)
         return finding.model_copy(update={"goal": "pipeline"})
 
-    def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
+    def _report_too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
         factor = max(test.examples_needed, _MIN_TIMES)
         by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)

@@ -102,18 +102,18 @@ class ParamsIgnored(Rule):
                 needs="design",
             )
         if curves.twins and curves.never_matter(curves.varied):
-            yield self._never(study, curves.twins, curves.varied, every=True)
+            yield self._report_never(study, curves.twins, curves.varied, every=True)
             return
         without_effect = [t for t in curves.twins if curves.never_matter(t.names)]
         if without_effect:
-            yield self._never(
+            yield self._report_never(
                 study, without_effect, sorted({name for t in without_effect for name in t.names}), every=False
             )
         copies = [t for t in curves.twins if t not in without_effect and differ_clearly(t, curves.varied)]
         if copies:
-            yield self._copied(study, copies)
+            yield self._report_copied(study, copies)
 
-    def _never(self, study: Study, twins: Sequence[Twins], names: Sequence[str], *, every: bool) -> Finding:
+    def _report_never(self, study: Study, twins: Sequence[Twins], names: Sequence[str], *, every: bool) -> Finding:
         what = listed((Name(name) for name in names), 4)
         critical = (every and len(names) > 1) or any(map(is_learning_rate, names))
         severity: Severity = "critical" if critical else "warning"
@@ -139,7 +139,7 @@ class ParamsIgnored(Rule):
         )
         return self._finding(study, twins, message, action, severity, " × ".join(names))
 
-    def _copied(self, study: Study, twins: Sequence[Twins]) -> Finding:
+    def _report_copied(self, study: Study, twins: Sequence[Twins]) -> Finding:
         names = listed((Name(name) for name in sorted({name for t in twins for name in t.names})), 4)
         trials, other_pairs = listed((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
         message = say(

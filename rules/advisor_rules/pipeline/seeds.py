@@ -57,7 +57,7 @@ class Seeds(Rule):
         ended_trials = [t for t in study.trials if study.ended[t.index]]
         if not ended_trials:
             raise MissingData("no trial has ended yet", needs="trials", at_least=1)
-        of_ranks = list(self._of_ranks(ended_trials))
+        of_ranks = list(self._check_ranks(ended_trials))
         yield from of_ranks
         unknown = [t for t in ended_trials if t.seed is None]
         if len(unknown) == len(ended_trials) and not of_ranks:
@@ -71,9 +71,9 @@ class Seeds(Rule):
             )
             yield self._finding(message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown)
         if len(unknown) < len(ended_trials):
-            yield from self._of_trials(study, [t for t in ended_trials if t.seed is not None])
+            yield from self._check_trials(study, [t for t in ended_trials if t.seed is not None])
 
-    def _of_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
+    def _check_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
         """Yield at most one finding, about a seed that (nearly) all trials have."""
         seed, count = Counter(t.seed for t in known).most_common(1)[0]
         groups = [g for g in settings.read(study).trials if len(g) > 1 and any(t.params for t in g)]
@@ -93,7 +93,7 @@ class Seeds(Rule):
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
             yield self._finding(message, advice, "note", [t for t in known if t.seed == seed])
 
-    def _of_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
+    def _check_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
         """Yield one finding for each problem with the seeds of ranks."""
         distributed = [(t, r) for t in ended_trials if (r := ranks.read(t)) is not None]
         shares_data = {t.id: ranks.sampler_shares(t) or ranks.shares_data(t, r) for t, r in distributed}

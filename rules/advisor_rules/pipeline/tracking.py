@@ -50,7 +50,7 @@ class Tracking(Rule):
                 "no trial logged the command that started it; the hook does, and also logs the commit of the code",
                 needs="facts",
             )
-        yield from self._missing(study, ended_trials)
+        yield from self._report_missing_facts(study, ended_trials)
         commits = Counter(t.facts["git_commit"] for t in with_command if t.facts.get("git_commit"))
         if len(commits) > 1:
             usual_commit = commits.most_common(1)[0][0]
@@ -66,7 +66,7 @@ class Tracking(Rule):
             )
             yield self._report(study, message, advice, others, 0.6)
 
-    def _missing(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
+    def _report_missing_facts(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
         """Yield at most one finding, about missing facts."""
         without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
         without_command = [t for t in ended_trials if "command" not in t.facts]

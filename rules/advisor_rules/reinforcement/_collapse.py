@@ -106,7 +106,9 @@ def _collapse(
     smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
     span = float(np.ptp(smooth))
     rises = gain > limits.gain * span and late.p_above_other(before) <= limits.alpha
-    room = _room(study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST)]), better, limits)
+    room = _reason_for_more_reward(
+        study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST)]), better, limits
+    )
     if start <= 0 or p > limits.alpha or rises or room is None or index < 1:
         return None
     return Collapse(
@@ -116,13 +118,13 @@ def _collapse(
         share=after.mean / start,
         gain=gain / span if span > 0 else 0.0,
         reward=late.mean,
-        ceiling=_ceiling(entry.curve, rewarded.curve, int(steps[index])),
+        ceiling=_reward_ceiling(entry.curve, rewarded.curve, int(steps[index])),
         p=p,
         room=room,
     )
 
 
-def _room(
+def _reason_for_more_reward(
     study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, better: MeanLevel | None, limits: Limits
 ) -> str | None:
     """Return why more reward is possible; None if nothing shows it."""
@@ -141,7 +143,7 @@ def _room(
     return "some prompts are solved and others are not" if differs and alike else None
 
 
-def _ceiling(entropy: Curve, reward: Curve, until: int) -> float:
+def _reward_ceiling(entropy: Curve, reward: Curve, until: int) -> float:
     """Return the reward at entropy 0 by R = -a exp(H) + b, from the common steps up to `until`; NaN for fewer than three.
 
     A trainer that makes several optimizer steps on each batch logs a reward with the first of them only.

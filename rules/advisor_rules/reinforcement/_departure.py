@@ -33,11 +33,11 @@ class Departure:
 
 def departures(study: Study, divergences: Sequence[LoggedSignal], far: float, alpha: float) -> list[Departure]:
     """Return the trials whose policy departed beyond noise, in the given order."""
-    found = (_departure(study, entry, far) for entry in divergences)
+    found = (_departure_of_trial(study, entry, far) for entry in divergences)
     return [d for d in found if d is not None and d.p <= alpha]
 
 
-def _departure(study: Study, entry: LoggedSignal, far: float) -> Departure | None:
+def _departure_of_trial(study: Study, entry: LoggedSignal, far: float) -> Departure | None:
     reward = study.curve(entry.trial, "policy_reward").finite.values
     beyond = np.flatnonzero(entry.curve.values > far)
     if len(reward) < MIN_POINTS or not len(beyond):

@@ -89,13 +89,15 @@ class CompletionsTruncated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._truncation(study, entry) for entry in policy.logged_signals(study, "completions_truncated")]
+        judged = [
+            self._truncation_of_trial(study, entry) for entry in policy.logged_signals(study, "completions_truncated")
+        ]
         cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
 
-    def _truncation(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
+    def _truncation_of_trial(self, study: Study, entry: policy.LoggedSignal) -> _Truncation:
         start, late = self._levels(entry)
         rewards = policy.LoggedSignal(entry.trial, study.curve(entry.trial, "policy_reward").finite)
         before, after = self._levels(rewards) if len(rewards.curve) >= policy.MIN_POINTS else (start, start)
@@ -143,7 +145,7 @@ class CompletionsTruncated(Rule):
         )
 
 
-def _limit(study: Study) -> int:
+def _length_limit(study: Study) -> int:
     """Return the maximum length of completions; 0 if it is unknown or varies."""
     limits = {trial.params[_LIMIT] for trial in study.trials if _LIMIT in trial.params}
     limit = limits.pop() if len(limits) == 1 else 0
@@ -151,7 +153,7 @@ def _limit(study: Study) -> int:
 
 
 def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
-    first, limit, of = cut[0], _limit(study), Count(judged, "trial")
+    first, limit, of = cut[0], _length_limit(study), Count(judged, "trial")
     reward: Message | str = "" if first.grew else say(" {reward}", reward=_reward(first))
     if not first.grew and min(first.start.mean, first.late.mean) >= _NEARLY_ALL:
         return say(
@@ -189,7 +191,7 @@ def _reward(first: _Truncation) -> Message:
 def _action(study: Study, first: _Truncation, most: float) -> Message:
     if first.grew:
         return say(_GROWS)
-    limit = _limit(study)
+    limit = _length_limit(study)
     twice = say(
         "Raise {name} from {limit} to {twice}, and again if more than {most} are still cut off then. Read some completions first.",
         name=Name(_LIMIT),
@@ -201,7 +203,7 @@ def _action(study: Study, first: _Truncation, most: float) -> Message:
 
 
 def _changes(study: Study, first: _Truncation) -> tuple[Change, ...]:
-    limit = _limit(study)
+    limit = _length_limit(study)
     if first.grew or not limit:
         return (Advise(text=_GROWS if first.grew else _SHORT),)
     why = f"{first.late.mean:.0%} of the completions are cut off at {limit} tokens.".replace("%", " %")

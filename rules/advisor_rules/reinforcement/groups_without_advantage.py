@@ -27,7 +27,7 @@ step."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shares:
+class _GroupShares:
     trial: Trial
     start: MeanLevel
     whole: MeanLevel
@@ -85,14 +85,14 @@ class GroupsWithoutAdvantage(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._shares(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
+        judged = [self._shares_of_trial(entry) for entry in policy.logged_signals(study, "groups_without_advantage")]
         wasted = [s for s in judged if s.p(self.most) <= self.false_alarms]
         if judged[0] in wasted and 2 * len(wasted) > len(judged):
             yield self._finding(study, wasted, len(judged))
 
-    def _shares(self, entry: policy.LoggedSignal) -> _Shares:
+    def _shares_of_trial(self, entry: policy.LoggedSignal) -> _GroupShares:
         values = entry.curve.values
-        return _Shares(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), mean_level(values))
+        return _GroupShares(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), mean_level(values))
 
     def _rarely_right(self, study: Study, trial: Trial) -> bool:
         """Return True if the mean reward lies in the lower half of the study's rewards, beyond noise."""
@@ -103,7 +103,7 @@ class GroupsWithoutAdvantage(Rule):
         middle = (min(0.0, float(every.min())) + float(every.max())) / 2
         return mean_level(rewards).p_below(middle) <= self.false_alarms
 
-    def _finding(self, study: Study, wasted: Sequence[_Shares], judged: int) -> Finding:
+    def _finding(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> Finding:
         first = wasted[0]
         size, change = _larger_groups(study) if self._rarely_right(study, first.trial) else (0, ())
         message = say(
@@ -130,7 +130,7 @@ class GroupsWithoutAdvantage(Rule):
             changes=(Advise(text=_ADVICE), *change),
         )
 
-    def _evidence(self, study: Study, wasted: Sequence[_Shares], judged: int) -> tuple[Evidence, ...]:
+    def _evidence(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> tuple[Evidence, ...]:
         first = wasted[0]
         return (
             CurveEvidence(

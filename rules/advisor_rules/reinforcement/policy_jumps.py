@@ -94,14 +94,14 @@ class PolicyJumps(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
         judged = policy.logged_signals(study, "policy_kl")
-        jumps = [j for entry in judged if (j := self._jumps(entry, len(judged))) is not None]
+        jumps = [j for entry in judged if (j := self._jumps_of_trial(entry, len(judged))) is not None]
         departed = departures(study, judged, self.far, self.false_alarms / len(judged))
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
             yield self._finding(study, jumps, len(judged))
         elif departed and (departed[0].trial == judged[0].trial or 2 * len(departed) > len(judged)):
-            yield self._departed(study, departed, len(judged))
+            yield self._report_departure(study, departed, len(judged))
 
-    def _jumps(self, entry: policy.LoggedSignal, trials: int) -> _Jumps | None:
+    def _jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _Jumps | None:
         positive = entry.curve.values > 0
         values, steps = entry.curve.values[positive], entry.curve.steps[positive]
         found = outliers(values, self.false_alarms / trials, self.factor)
@@ -149,7 +149,7 @@ class PolicyJumps(Rule):
             changes=changes,
         )
 
-    def _departed(self, study: Study, found: Sequence[Departure], judged: int) -> Finding:
+    def _report_departure(self, study: Study, found: Sequence[Departure], judged: int) -> Finding:
         first, limit = found[0], self.false_alarms / judged
         changes, action = _slower(study)
         return self.finding(

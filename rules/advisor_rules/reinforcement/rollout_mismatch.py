@@ -98,12 +98,12 @@ class RolloutMismatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding."""
-        judged = [self._mismatch(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
+        judged = [self._mismatch_of_trial(entry) for entry in policy.logged_signals(study, "rollout_mismatch")]
         apart = [m for m in judged if m.p_above(self.most) <= self.false_alarms]
         if judged[0] in apart and 2 * len(apart) > len(judged):
             yield self._finding(study, apart, len(judged))
 
-    def _mismatch(self, entry: policy.LoggedSignal) -> _Mismatch:
+    def _mismatch_of_trial(self, entry: policy.LoggedSignal) -> _Mismatch:
         values = entry.curve.values
         early, late = (level_with_trend(values[entry.part_of_points(*ends)]) for ends in ((0.0, 0.5), (0.5, 1.0)))
         return _Mismatch(entry.trial, mean_level(values[entry.part_of_points(0.0, self.start)]), (early, late))

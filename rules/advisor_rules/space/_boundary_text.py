@@ -22,13 +22,13 @@ def message(study: Study, tried: settings.Settings, name: str, side: Side, good:
     turns = boundaries.outermost_is_worse(outer[fine], tried.costs[fine], "high")
     crowd = int(_in_outer_fifth(tried, name, side)[good].sum())
     if len(good) >= MIN_CROWD and 2 * crowd > len(good) and not (turns and len(study.searched) == 1):
-        return _crowd(study, name, side, crowd, len(good))
+        return _crowd_text(study, name, side, crowd, len(good))
     if turns:
         return _improve_in_fit(study, name, side)
     best = int(np.nanargmin(tried.costs))
     if outer[best] == outer[fine].max():
-        return _outermost(study, tried, name, side, best)
-    return _halves(study, tried, name, side, fine)
+        return _outermost_value_message(study, tried, name, side, best)
+    return _halves_text(study, tried, name, side, fine)
 
 
 def _outwards(positions: FloatArray, side: Side) -> FloatArray:
@@ -49,7 +49,7 @@ def _in_outer_fifth(tried: settings.Settings, name: str, side: Side) -> BoolArra
     return np.asarray(outer >= 0.8 - 1e-9)
 
 
-def _crowd(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
+def _crowd_text(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
     domain = study.spec.parameters[name]
     return say(
         f"{{which}} in the {side}est fifth of {{name}}, {'up' if side == 'high' else 'down'} to {{end}}.",
@@ -61,7 +61,7 @@ def _crowd(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
     )
 
 
-def _outermost(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
+def _outermost_value_message(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
     """Return a sentence that the best setting has the outermost value, with the best result of the other values."""
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
     if not len(others):
@@ -85,7 +85,7 @@ def _outermost(study: Study, tried: settings.Settings, name: str, side: Side, be
     )
 
 
-def _halves(study: Study, tried: settings.Settings, name: str, side: Side, fine: BoolArray) -> Message:
+def _halves_text(study: Study, tried: settings.Settings, name: str, side: Side, fine: BoolArray) -> Message:
     """Return a sentence with the median values in the better and the worse half of the settings."""
     domain, order = study.spec.parameters[name], np.argsort(tried.costs[fine], kind="stable")
     halves = np.array_split(tried.numeric[name][fine][order], 2)

@@ -116,11 +116,13 @@ def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
     scores = np.zeros(bad.shape)
     region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # usually only a few pairs
     b, t, of = bad[region, labels], total[region, 0], m[labels]
-    scores[region, labels] = _likelihood(b, t) + _likelihood(of - b, n - t) - _likelihood(of, np.array(float(n)))
+    scores[region, labels] = (
+        _max_log_likelihood(b, t) + _max_log_likelihood(of - b, n - t) - _max_log_likelihood(of, np.array(float(n)))
+    )
     return scores
 
 
-def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
+def _max_log_likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
     """Return the log-likelihood of `bad` failures among `total` trials, at the most likely failure rate."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)

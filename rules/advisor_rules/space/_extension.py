@@ -45,7 +45,7 @@ def move_end(
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
-    why = f"Better trials lie towards the {where} end, {setting(end)}. {_reach(as_number(end), to, turn, side, limit)}"
+    why = f"Better trials lie towards the {where} end, {setting(end)}. {_why_range_moves(as_number(end), to, turn, side, limit)}"
     inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
         return MovedRange(low, high, why)
@@ -53,7 +53,7 @@ def move_end(
     return MovedRange(inner, high, why) if side == "high" else MovedRange(low, inner, why)
 
 
-def _reach(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
+def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
     """Return the reason why the range now ends at `to` instead of `end`. turn: where results get worse again if the trend goes
     on."""
     if limit is not None:

@@ -18,7 +18,7 @@ def advice(study: Study) -> str:
     apart = _separating(tried)
     rate = next((name for name, side in apart.items() if side == "high" and is_learning_rate(name)), None)
     if tried.failed.sum() == 1 and apart and list(apart) != [rate]:
-        return str(_one_setting(study, tried, list(apart)))
+        return str(_describe_one_setting(study, tried, list(apart)))
     return "" if rate is None else str(_lower_rates(tried, rate, [name for name in apart if name != rate]))
 
 
@@ -48,7 +48,7 @@ def _separating(tried: settings.Settings) -> dict[str, str]:
     return sides
 
 
-def _one_setting(study: Study, tried: settings.Settings, apart: list[str]) -> Message:
+def _describe_one_setting(study: Study, tried: settings.Settings, apart: list[str]) -> Message:
     group = tried.trials[int(tried.failed.argmax())]
     failed = int(failures.failures(study).any[[t.index for t in group]].sum())
     which = f"all {failed} failed trials are repeats of it" if failed > 1 else "only one trial failed"

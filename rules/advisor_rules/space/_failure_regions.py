@@ -64,9 +64,11 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
     if tried.failed.all():
         return None
     false_alarms = tried.level(false_alarms)
-    single = _thresholds(tried, false_alarms)
-    one = _cut_off(study, single) if single else _band(study, tried)
-    joint = _joint(study, tried, max((_threshold_ratio(tried, *found) for found in single), default=0.0), false_alarms)
+    single = _significant_regions(tried, false_alarms)
+    one = _cut_between(study, single) if single else _cut_around_successes(study, tried)
+    joint = _clearest_joint_region(
+        study, tried, max((_threshold_ratio(tried, *found) for found in single), default=0.0), false_alarms
+    )
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
@@ -80,7 +82,7 @@ def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
     return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
 
 
-def _which(failed: int, total: int, place: Item) -> Message:
+def _failing_trials_text(failed: int, total: int, place: Item) -> Message:
     if failed < total:
         return say("{failed} of the {total} settings with {place}", failed=failed, total=total, place=place)
     settings_there = "the only setting" if total == 1 else say("all {total} settings", total=total)
@@ -101,7 +103,7 @@ def _beyond(name: str, edge: float, side: Side) -> Message:
 # --- one threshold ----------------------------------------------------------------------------------------------------------------
 
 
-def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
+def _significant_regions(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.FailureRegion]]:
     """Return the regions that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
@@ -109,7 +111,7 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
     level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT)
     positions = np.stack(list(tried.numeric.values()), axis=1)
     clearest: dict[str, outliers.FailureRegion] = {}
-    for region in _regions(names, positions, tried.failed):
+    for region in _all_regions(names, positions, tried.failed):
         u = positions[best, region.axis]
         holds_best = bool((u >= region.edge if region.side == "high" else u <= region.edge).any())
         clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
@@ -118,7 +120,7 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
     return list(clearest.items())
 
 
-def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
+def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.FailureRegion]:
     """Return the regions of all hyperparameters, clearest first.
 
     Too high a learning rate is the usual reason for failures, so the share `RATE` of the significance level is reserved for that
@@ -133,7 +135,7 @@ def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list
     return sorted([*first, *(replace(r, p=min(r.p / (1 - RATE), 1.0)) for r in everywhere)], key=lambda r: r.p)
 
 
-def _band(study: Study, tried: settings.Settings) -> Cut | None:
+def _cut_around_successes(study: Study, tried: settings.Settings) -> Cut | None:
     """Return the cut around the successful settings if only one number is searched and most settings failed on both sides."""
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
@@ -146,7 +148,7 @@ def _band(study: Study, tried: settings.Settings) -> Cut | None:
     low, high = (widening.round_end(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
-    which = _which(count, count, place)
+    which = _failing_trials_text(count, count, place)
     change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capitalise(f"{which} failed"))
     caption = say("These trials failed: {which}.", which=which)
     shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
@@ -161,7 +163,7 @@ def _threshold_ratio(tried: settings.Settings, name: str, region: outliers.Failu
     return _corners.likelihood_ratio(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
 
 
-def _cut_off(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> Cut:
+def _cut_between(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> Cut:
     """Return the cut between the last good and the first failed trial of the clearest region."""
     name, region = found[0]
     domain = study.spec.parameters[name]
@@ -172,7 +174,7 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> C
     if domain.type == "int":
         bound = float(domain.from_unit(region.inside))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
-    which = _which(region.failed, region.total, _beyond(name, edge, region.side))
+    which = _failing_trials_text(region.failed, region.total, _beyond(name, edge, region.side))
     why = capitalise(f"{which} failed")
     change: Change
     lacking = region.side == "high" and _lacks_memory(study, name, region)
@@ -194,7 +196,7 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.FailureRegion]]) -> C
         next_low=low if low < high else None,
         next_high=high if low < high else None,
     )
-    more = [Advise(text=_combination(name, other)) for other, _ in found[1:2]]
+    more = [Advise(text=_combination_text(name, other)) for other, _ in found[1:2]]
     return Cut(name, which, action, (change, *more), region.p, region.side, (shown,))
 
 
@@ -205,14 +207,14 @@ def _lacks_memory(study: Study, name: str, region: outliers.FailureRegion) -> bo
     return bool(failed.any() and settings.out_of_memory_settings(study, tried)[failed].all())
 
 
-def _combination(one: str, other: str) -> str:
+def _combination_text(one: str, other: str) -> str:
     return f"Consider searching a combination of {Name(one)} and {Name(other)} instead of one, because failures depend on both."
 
 
 # --- two hyperparameters together -------------------------------------------------------------------------------------------------
 
 
-def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
+def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
     """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
 
     A threshold of lr / (1 - momentum) need only separate them equally well, because training diverges if steps are too long. The
@@ -221,7 +223,7 @@ def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
-    found = [_rate_and_momentum(tried, level), _corner(study, tried, level)]
+    found = [_rate_and_momentum(tried, level), _clearest_corner(study, tried, level)]
     least = alone - math.log(len(tried))
     better = [f for f in found if f is not None and f[0] >= least]
     if not better:
@@ -276,7 +278,7 @@ def _search_combination(
 ) -> Cut:
     low, high = span
     over, name = f"{_in_formula(rate)} / (1 - {_in_formula(momentum)})", f"effective_{rate}"
-    which = _which(region.failed, region.total, _beyond(over, math.exp(region.edge), "high"))
+    which = _failing_trials_text(region.failed, region.total, _beyond(over, math.exp(region.edge), "high"))
     change = Reparametrise(
         parameter=rate,
         by=name,
@@ -296,7 +298,7 @@ def _in_formula(name: str) -> str:
     return name if name.isidentifier() else f"{{{name}}}"
 
 
-def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
+def _clearest_corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
     """Return (score, cut) of the clearest corner of two hyperparameters."""
     names = list(tried.numeric)
     found = _corners.corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best(tried))
@@ -310,7 +312,7 @@ def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float
         places.append(_beyond(names[axis], edge, side))
     place = say("{first} and {second}", first=places[0], second=places[1])
     failed, total = int((found.inside & tried.failed).sum()), int(found.inside.sum())
-    which = _which(failed, total, place)
+    which = _failing_trials_text(failed, total, place)
     change: Change
     if failed >= FORBIDDEN * total:
         change = Forbid(region=Region(where=where, why=capitalise(f"{which} failed")))

@@ -75,7 +75,7 @@ def partly_tried_groups(
         if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
         own = boundaries.fit_responses(
-            [_stretched(u[in_group]) for u in numeric], [], boundaries.rank_scores(costs[in_group]), edge
+            [_stretch_range(u[in_group]) for u in numeric], [], boundaries.rank_scores(costs[in_group]), edge
         )
         for axis, side, at, beyond, end_p in ends:
             u, low = numeric[axis], side == "low"
@@ -89,7 +89,7 @@ def partly_tried_groups(
     return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
 
 
-class _End(NamedTuple):
+class _RangeEnd(NamedTuple):
     axis: int
     side: Side
     at: float
@@ -97,12 +97,12 @@ class _End(NamedTuple):
     p: float
 
 
-def _early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_End]:
+def _early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
     """Return the ends of a group's own range beyond which a material share of the other points lies, with p-values."""
     return [end for axis, u in enumerate(numeric) for end in _ends_on(axis, u[in_group], u[~in_group])]
 
 
-def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_End]:
+def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
     """own: the group's positions (m,) on the axis; rest: the other positions (k,)."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
@@ -112,13 +112,13 @@ def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_End]:
         ("high", float(own.max()), int(np.sum(rest > own.max()))),
     )
     return [
-        _End(axis, side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
+        _RangeEnd(axis, side, at, beyond, best_of.chance_of_no_target(len(own) + len(rest), len(own), beyond))
         for side, at, beyond in sides
         if beyond >= max(1.0, _MATERIAL * len(rest))
     ]
 
 
-def _stretched(positions: FloatArray) -> FloatArray:
+def _stretch_range(positions: FloatArray) -> FloatArray:
     """Return positions (n,) rescaled to shares of the range that they span."""
     known = positions[np.isfinite(positions)]
     if not len(known) or np.ptp(known) == 0:

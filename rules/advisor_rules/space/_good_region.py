@@ -138,19 +138,19 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
     if not len(starts):
         return 1.0
     rng = np.random.default_rng(SEED)
-    observed = _contrasts(scores[None, order], borders, starts, ends)[0]
+    observed = _best_contrasts(scores[None, order], borders, starts, ends)[0]
     as_good = total = 1
     first = [_FIRST_SHUFFLES] if 10 * level * _FIRST_SHUFFLES < 1 else []
     for size in [*first, *[_SHUFFLES] * _MAX_BATCHES]:
         shuffled = rng.permuted(np.tile(scores, (size, 1)), axis=1)
-        as_good += int(np.sum(_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
+        as_good += int(np.sum(_best_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
         total += size
         if as_good > 1 or 1 / total <= level:
             break
     return as_good / total
 
 
-def _contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
+def _best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
     """Return for each row of scores (k, n), in order along the axis, the best contrast of a run with the rest, shape (k,)."""
     n = scores.shape[1]
     sums = np.hstack([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)])[:, borders]

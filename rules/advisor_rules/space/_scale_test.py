@@ -83,7 +83,7 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     """
     keep = choose_evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
-    y = _shaped(values[keep][:, None])
+    y = _standardise(values[keep][:, None])
     if n < MIN_POINTS or not y.any():
         return 1.0
     rest = [squared_distances(b[keep], b[keep]) for b in blocks]
@@ -91,17 +91,17 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     at = surface.fit(y[:, 0], np.array([*rest, axes[0]]), np.array([*np.zeros(len(rest) + 1), 0.0, -2.0]))
     apart = sum((r * d for r, d in zip(np.exp(at[:-3]), rest, strict=True)), np.zeros((n, n)))
     models = [[_model(apart + r * axis, noise) for r, noise in product(_RELEVANCES, _NOISES)] for axis in axes]
-    if max(_fits(m, y)[0] for m in models[1]) <= max(_fits(m, y)[0] for m in models[0]):
+    if max(_log_likelihoods(m, y)[0] for m in models[1]) <= max(_log_likelihoods(m, y)[0] for m in models[0]):
         return 1.0
-    likeliest = max(models[0], key=lambda m: float(_fits(m, y)[0]))
+    likeliest = max(models[0], key=lambda m: float(_log_likelihoods(m, y)[0]))
     drawn = likeliest[0] @ np.random.default_rng(SEED).standard_normal((n, DRAWS))
-    rows = np.hstack([y, _shaped(drawn)])
-    first, second = (np.max([_fits(m, rows) for m in grid], axis=0) for grid in models)
+    rows = np.hstack([y, _standardise(drawn)])
+    first, second = (np.max([_log_likelihoods(m, rows) for m in grid], axis=0) for grid in models)
     gain = second - first
     return float(np.mean(gain >= gain[0] - 1e-9))
 
 
-def _shaped(columns: FloatArray) -> FloatArray:
+def _standardise(columns: FloatArray) -> FloatArray:
     """Return columns (n, m) with mean 0 and variance 1, after the worst values are set to one common value; zeros if all values
     are equal."""
     cut = np.minimum(columns, np.quantile(columns, BETTER, axis=0))
@@ -119,7 +119,7 @@ def _model(apart: FloatArray, noise: float) -> _Model:
     return root, np.asarray(np.linalg.inv(root), dtype=np.float64), 2 * float(np.log(np.diag(root)).sum())
 
 
-def _fits(model: _Model, rows: FloatArray) -> FloatArray:
+def _log_likelihoods(model: _Model, rows: FloatArray) -> FloatArray:
     """Return the log-likelihood of each column of rows (n, m) at the most likely variance."""
     _, inverse, determinant = model
     size = ((inverse @ rows) ** 2).mean(0)

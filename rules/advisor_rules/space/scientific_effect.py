@@ -73,7 +73,7 @@ class ScientificEffect(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter, either the difference or how large one may be."""
         tried = settings.read(study)
-        repeated = _of_repeats(study, tried, self.levels)
+        repeated = _difference_of_repeats(study, tried, self.levels)
         if repeated is not None:
             # The leader is the best of all means, so intervals are corrected for all pairs, not for those with one given value.
             yield self._answer(study, repeated, 2 * self.false_alarms / len(repeated.groups))
@@ -89,7 +89,7 @@ class ScientificEffect(Rule):
             finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
             yield sampler.weaken_finding(finding) if learned else finding
 
-    def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
+    def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
         """Return the questions with their answers, and messages about missing data for other questions."""
         found, lacking = [], []
         for comparison in _compared_values.compared(study, tried, levels=self.levels):
@@ -107,11 +107,11 @@ class ScientificEffect(Rule):
                 found.append((comparison, groups))
             else:
                 lacking.append(f"all results are equal; the values of {Name(comparison.name)} need results that differ")
-        chosen = {comparison.name for comparison, _ in sorted(found, key=_rank(study))[: self.most]}
+        chosen = {comparison.name for comparison, _ in sorted(found, key=_rank_values(study))[: self.most]}
         asked = [(comparison, groups) for comparison, groups in found if comparison.name in chosen]
-        return [_question(*a, asked=len(found), others=self.others) for a in asked], lacking
+        return [_compare_values(*a, asked=len(found), others=self.others) for a in asked], lacking
 
-    def _answer(self, study: Study, question: _Question, false_alarms: float) -> Finding:
+    def _answer(self, study: Study, question: _ValueComparison, false_alarms: float) -> Finding:
         effect, comparison = question.effect, question.comparison
         level = 1 - false_alarms / (len(question.groups) - 1)
         lead = effect.leader
@@ -120,7 +120,7 @@ class ScientificEffect(Rule):
         chance = min((float(np.mean(effect.best[:, g] > effect.best[:, lead])) for g in worse), default=0.0)
         share = Percent(1 - self.false_alarms)
         text = (
-            _difference(question, lead, [(g, gaps[g]) for g in worse], share)
+            _lead_message(question, lead, [(g, gaps[g]) for g in worse], share)
             if worse
             else _no_difference(question, gaps, share)
         )
@@ -136,7 +136,7 @@ class ScientificEffect(Rule):
         )
 
     def _evidence(
-        self, study: Study, question: _Question, gaps: dict[int, _Gap], share: Percent
+        self, study: Study, question: _ValueComparison, gaps: dict[int, _Gap], share: Percent
     ) -> tuple[AxisEvidence, FigureEvidence]:
         effect, comparison = question.effect, question.comparison
         bests = [
@@ -159,7 +159,7 @@ class ScientificEffect(Rule):
 
 
 @dataclass(frozen=True)
-class _Question:
+class _ValueComparison:
     """A scientific hyperparameter and the fitted comparison of its values."""
 
     comparison: _compared_values.Compared
@@ -185,7 +185,7 @@ class _Question:
         return say("{value}", value=Setting(self.comparison.values[self.groups[group]]))
 
 
-def _rank(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
+def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
     """Return the sort key for questions: declared ones first, then by the p-value of the hyperparameter on its own."""
 
     def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
@@ -196,7 +196,9 @@ def _rank(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]
     return key
 
 
-def _question(comparison: _compared_values.Compared, groups: list[int], *, asked: int, others: int) -> _Question:
+def _compare_values(
+    comparison: _compared_values.Compared, groups: list[int], *, asked: int, others: int
+) -> _ValueComparison:
     """Return the question with its answer. others: maximum number of other hyperparameters in the response."""
     mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
@@ -207,10 +209,10 @@ def _question(comparison: _compared_values.Compared, groups: list[int], *, asked
         strongest = np.argsort(screening.log_p_values(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
         numeric = [u for i, u in enumerate(numeric) if i in strongest]
-    return _Question(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
+    return _ValueComparison(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
 
 
-def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Question | None:
+def _difference_of_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
     """Return the question of a study that only compares repeated values of one hyperparameter; None for other studies.
 
     If settings differ in several hyperparameters, the effects of these cannot be separated.
@@ -226,11 +228,11 @@ def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Questio
         if len(costs) == len(compared) and study.searched[comparison.name].role == "scientific":
             groups = [g for g, value in enumerate(comparison.values) if value in costs]
             effect = group_effect.compare_repeats([costs[comparison.values[g]] for g in groups])
-            return _Question(comparison, tuple(groups), effect, asked=1)
+            return _ValueComparison(comparison, tuple(groups), effect, asked=1)
     return None
 
 
-def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:
+def _lead_message(question: _ValueComparison, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:
     """Return a sentence that states by how much the best value leads the others, with intervals."""
     values = [
         say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
@@ -240,7 +242,7 @@ def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], 
     return say("{best} is better than {values}.", best=best, values=listed(values, limit=len(values)))
 
 
-def _no_difference(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message:
+def _no_difference(question: _ValueComparison, gaps: dict[int, _Gap], share: Percent) -> Message:
     """Return the sentence that no difference can be seen, with the largest difference that is still possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
     return say(
@@ -252,7 +254,7 @@ def _no_difference(question: _Question, gaps: dict[int, _Gap], share: Percent) -
     )
 
 
-def _action(question: _Question, lead: int, *, differ: bool) -> Message:
+def _action(question: _ValueComparison, lead: int, *, differ: bool) -> Message:
     if differ:
         return say(
             "Use {best} if the difference is worth its cost.", best=question.comparison.label(question.groups[lead])
@@ -277,7 +279,7 @@ def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
     )
 
 
-def _changes(study: Study, question: _Question, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
+def _changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
     """Return the change that keeps the better value; between more than two values, advice on which ones to drop."""
     name, best = question.comparison.name, question.comparison.values[question.groups[lead]]
     if not worse:

@@ -112,7 +112,7 @@ class SpaceBoundary(Rule):
             raise MissingData(
                 "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
             )
-        tried.require(max(5, _fewest(len(axes), tried.level(self.false_alarms))), 3)
+        tried.require(max(5, _fewest_trials(len(axes), tried.level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.level(self.false_alarms)
         found = boundaries.crowded_ends(numeric, choices, tried.costs, self.edge, self.likely, level)
@@ -140,7 +140,7 @@ class SpaceBoundary(Rule):
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)
-        sure = crowded.probability >= self.certainty and _without_two(tried, name, side, self.false_alarms)
+        sure = crowded.probability >= self.certainty and _cluster_without_best_two(tried, name, side, self.false_alarms)
         return self.finding(
             _boundary_text.message(study, tried, name, side, good),
             action=action,
@@ -177,7 +177,7 @@ class SpaceBoundary(Rule):
         )
 
 
-def _fewest(axes: int, level: float) -> int:
+def _fewest_trials(axes: int, level: float) -> int:
     """Return the smallest number of settings with which a perfect order is significant; with fewer, no test can be significant."""
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
@@ -207,7 +207,7 @@ def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side)
     )
 
 
-def _without_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
+def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
     """Return True if good trials other than the best two also cluster at this end of the range, at this significance level."""
     rest = np.argsort(tried.costs, kind="stable")[2:]
     known = rest[np.isfinite(tried.numeric[name][rest])]

@@ -103,7 +103,7 @@ class SpaceBoundaryInfeasible(Rule):
         assert domain.high is not None
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
         edge, end = float(domain.from_unit(region.edge)), float(domain.from_unit(region.inside))
-        failures, value = _failures(name, region, edge), Setting(best.params[name])
+        failures, value = _failure_text(name, region, edge), Setting(best.params[name])
         action = say(
             "Do not search higher rates until training is stable there; stability-edge says if that would help."
         )
@@ -154,7 +154,7 @@ class SpaceBoundaryInfeasible(Rule):
         )
 
 
-def _failures(name: str, region: outliers.FailureRegion, edge: float) -> Message:
+def _failure_text(name: str, region: outliers.FailureRegion, edge: float) -> Message:
     bound = lower_bound(edge) if region.side == "high" else upper_bound(edge)
     return say(
         f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",

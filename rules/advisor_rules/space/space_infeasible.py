@@ -117,7 +117,7 @@ class SpaceInfeasible(Rule):
         if count < self.share * ended_count:
             return
         cut = _failure_regions.cut(study, self.false_alarms) if count < ended_count else None
-        evidence = _Evidence.of(study, failed)
+        evidence = _SettingCounts.of(study, failed)
         changes = cut.changes if cut is not None else self._without_region(study, failed, evidence)
         yield self.finding(
             _message(study, failed, cut),
@@ -132,7 +132,7 @@ class SpaceInfeasible(Rule):
                 FigureEvidence(
                     rows=(
                         ("trials that ended", say("{ended}", ended=ended_count)),
-                        *((what, say("{count}", count=int(mask.sum()))) for what, mask in _kinds(failed)),
+                        *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(failed)),
                         _rows.share("share that failed", count / ended_count, self.share),
                         (
                             "probability of a region this clear by chance",
@@ -148,12 +148,12 @@ class SpaceInfeasible(Rule):
             changes=changes,
         )
 
-    def _severity(self, explained: bool, evidence: _Evidence) -> Severity:
+    def _severity(self, explained: bool, evidence: _SettingCounts) -> Severity:
         if not explained and evidence.failed >= self.everywhere * evidence.settings:
             return "critical"
         return "note" if not explained and evidence.failed <= self.few else "warning"
 
-    def _without_region(self, study: Study, failed: failures.Failures, evidence: _Evidence) -> tuple[Change, ...]:
+    def _without_region(self, study: Study, failed: failures.Failures, evidence: _SettingCounts) -> tuple[Change, ...]:
         """Return the advice if no region of the search space explains the failures."""
         count = failed.any.sum()
         if 2 * failed.out_of_memory.sum() > count:
@@ -164,7 +164,7 @@ class SpaceInfeasible(Rule):
         return (Advise(text=_failed_settings.advice(study) or _low_rates(study, failed) or NO_PLACE),)
 
 
-class _Evidence(NamedTuple):
+class _SettingCounts(NamedTuple):
     """Numbers of distinct settings; repeats of a setting are no further evidence."""
 
     failed: float
@@ -172,7 +172,7 @@ class _Evidence(NamedTuple):
     settings: int
 
     @classmethod
-    def of(cls, study: Study, failed: failures.Failures) -> _Evidence:
+    def of(cls, study: Study, failed: failures.Failures) -> _SettingCounts:
         """Return the numbers for the ended trials of a study."""
         weights = settings.weights(study)
         return cls(round(float(weights[failed.any].sum()), 9), round(float(weights.sum())))
@@ -190,7 +190,7 @@ def _low_rates(study: Study, failed: failures.Failures) -> str:
     return f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
 
 
-def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
+def _failure_kinds_text(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
     return (
         ("diverged", failed.diverged),
         ("crashed", failed.crashed & ~failed.out_of_memory),
@@ -200,7 +200,7 @@ def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
 
 
 def _message(study: Study, failed: failures.Failures, cut: _failure_regions.Cut | None) -> Message:
-    kinds = [(what, int(mask.sum())) for what, mask in _kinds(failed) if mask.any()]
+    kinds = [(what, int(mask.sum())) for what, mask in _failure_kinds_text(failed) if mask.any()]
     # If there is only one kind, its name says more than "failed": a trial that learned nothing did end with a result.
     how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
     return say(

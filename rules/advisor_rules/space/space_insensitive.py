@@ -105,7 +105,7 @@ class SpaceInsensitive(Rule):
                 small[axis] >= self.certainty
                 and bounded[axis]
                 and axis != top
-                and not self._stays(study, found.names[axis])
+                and not self._is_never_fixed(study, found.names[axis])
             ):
                 levels = self._levels(found, int(axis))
                 finding = (
@@ -117,13 +117,13 @@ class SpaceInsensitive(Rule):
 
     def _levels(self, found: importance.Importances, axis: int) -> list[tuple[str, Value]]:
         """Return the choices, as (name, value), with which results depend on a hyperparameter that hardly matters on average."""
-        choices = _choices(found, axis)
+        choices = _values_of_choices(found, axis)
         limit = self.false_alarms / max(len(choices), 1)
         return [(n, value) for n, value, among in choices if found.response.p_within(axis, among) <= limit]
 
-    def _few(self, found: importance.Importances, axis: int) -> Message | str:
+    def _untested_choice_text(self, found: importance.Importances, axis: int) -> Message | str:
         """Return a sentence about the choice with the fewest settings if they are too few to show an effect there."""
-        sizes = [(int(among.sum()), str(n), value) for n, value, among in _choices(found, axis)]
+        sizes = [(int(among.sum()), str(n), value) for n, value, among in _values_of_choices(found, axis)]
         few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
         if few >= self.fewest:
             return ""
@@ -167,7 +167,7 @@ class SpaceInsensitive(Rule):
                 raise
             raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
 
-    def _stays(self, study: Study, name: str) -> bool:
+    def _is_never_fixed(self, study: Study, name: str) -> bool:
         """Return True if the rule never fixes a hyperparameter.
 
         These are learning rates, scientific hyperparameters, regularisers that every trial used, and the batch size.
@@ -192,9 +192,9 @@ class SpaceInsensitive(Rule):
             say(
                 "{name} hardly matters {where}. {explains}{few}{noise}",
                 name=Name(name),
-                where=_where(domain),
+                where=_where_text(domain),
                 explains=explains,
-                few=self._few(found, axis),
+                few=self._untested_choice_text(found, axis),
                 noise="" if clear else say(NOISE, p=Probability(found.p)),
             ),
             action=say(FIX, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
@@ -223,14 +223,14 @@ class SpaceInsensitive(Rule):
         )
 
 
-def _choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
+def _values_of_choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
     """Return (name, value, mask of its settings) for each value of the other hyperparameters that are choices."""
     others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
     places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
     return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]
 
 
-def _where(domain: Domain) -> Message:
+def _where_text(domain: Domain) -> Message:
     if not domain.numeric:
         return say("among {choices} choices", choices=len(domain.options))
     return say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))

@@ -105,7 +105,7 @@ class SpaceShrink(Rule):
             )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         if len(study.searched) == 1 and tried.successes:
-            u, costs, _ = _known(tried, axes[0])
+            u, costs, _ = _settings_with(tried, axes[0])
             part = _good_region.outstanding_region(u, costs, tolerance)
             if part is not None:
                 span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
@@ -116,7 +116,7 @@ class SpaceShrink(Rule):
         learned = bool(narrow) and sampler.used_earlier_results(study)
         tighter = promising.narrower_ranges(study, study.spec) if narrow else {}
         for p, name, part, low, high in sorted(narrow, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
+            finding = self._finding(study, tried, name, part, _tighten(study, name, (low, high), tighter), p)
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _narrow_parts(
@@ -124,19 +124,21 @@ class SpaceShrink(Rule):
     ) -> list[tuple[float, str, _good_region.Region, float, float]]:
         """Return the ranges that are too wide, as (p-value, name, part with the good trials, low, high end to keep)."""
         level = tried.level(self.false_alarms)
-        chances = {name: _good_region.matters(*_known(tried, name)[:2], level / len(axes)) * len(axes) for name in axes}
+        chances = {
+            name: _good_region.matters(*_settings_with(tried, name)[:2], level / len(axes)) * len(axes) for name in axes
+        }
         mattering = [name for name in axes if chances[name] <= level]
         narrow = []
         optima: dict[str, tuple[float, float]] = {}
         for name in mattering:
-            u, costs, failed = _known(tried, name)
+            u, costs, failed = _settings_with(tried, name)
             part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
             if part is None:
                 continue
             crowded = part.p * len(mattering)
             spans = [(max(crowded, chances[name]), _good_region.range_to_keep(part, u, failed))]
             if crowded > level or spans[0][1][1] - spans[0][1][0] > self.left:
-                optima = optima or _optima(tried)
+                optima = optima or _optimum_intervals(tried)
                 within = _good_region.range_with_optimum(part, optima[name], u, failed)
                 spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
             narrow += [
@@ -233,7 +235,7 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
     )
 
 
-def _tightened(
+def _tighten(
     study: Study, name: str, kept_range: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
     """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
@@ -248,7 +250,7 @@ def _tightened(
     return (low, high) if low < high else kept_range
 
 
-def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
+def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
 
     Choices with the most values are left out until the remaining values number at most half of the settings.
@@ -262,7 +264,7 @@ def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 
-def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
+def _settings_with(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Return (positions, costs, failures), (n,) each, of the settings that have the hyperparameter."""
     has_value = np.isfinite(tried.numeric[name])
     return tried.numeric[name][has_value], tried.costs[has_value], tried.failed[has_value]

@@ -96,7 +96,7 @@ class SpaceTunedBatch(Rule):
         rates = [n for n in study.spec.parameters if is_learning_rate(n)]
         names = rates or [n for n in study.searched if parameter_kinds.belongs_to_optimizer(n)]
         rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
-        follows = [any(_same(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
+        follows = [any(_is_same(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
         rows = np.where(follows, 0.0, np.nan_to_num(rows))
         each = [rows[groups == g] for g in np.unique(groups[np.isfinite(groups)])]
         return np.array([len({tuple(row) for row in part}) for part in each])
@@ -189,7 +189,7 @@ def _rate_used(study: Study, trial: Trial) -> float:
     return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 
 
-def _same(values: FloatArray) -> bool:
+def _is_same(values: FloatArray) -> bool:
     """Return True if values (n,), NaN if missing, agree within 1 %."""
     known = values[np.isfinite(values)]
     return bool(len(known) > 1 and np.ptp(known) <= 0.01 * abs(known).max())

@@ -64,12 +64,12 @@ class SpaceTunedSteps(Rule):
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that something else sets the length
-            if (name in study.searched or name in study.lengths) and self._tuned(lengths[judged], batches[judged]):
+            if (name in study.searched or name in study.lengths) and self._is_tuned(lengths[judged], batches[judged]):
                 yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
             return
         logged = np.array([t.fact("max_train_steps") for t in study.trials])
-        if self._tuned(logged[judged], batches[judged]):
+        if self._is_tuned(logged[judged], batches[judged]):
             yield self._finding(study, None, np.where(judged, logged, np.nan))
         elif not np.isfinite(logged).any() and _ends_differ(study, self.small):
             raise MissingData(
@@ -77,7 +77,7 @@ class SpaceTunedSteps(Rule):
                 needs="facts",
             )
 
-    def _tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
+    def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
         """Return True if lengths (n,) differ and length times batch size differs too."""
         examples = (lengths * batches)[np.isfinite(lengths)]
         follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()  # False if any is NaN

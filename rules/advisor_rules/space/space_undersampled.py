@@ -118,7 +118,7 @@ class SpaceUndersampled(Rule):
         tried: settings.Settings,
         halves: best_of.HalvingLoss,
         limit: float,
-        gain: _Gain,
+        gain: _ExpectedGain,
         *,
         known: bool,
     ) -> Finding:
@@ -160,7 +160,7 @@ class SpaceUndersampled(Rule):
         )
 
     def _figures(
-        self, study: Study, tried: settings.Settings, halves: best_of.HalvingLoss, limit: float, gain: _Gain
+        self, study: Study, tried: settings.Settings, halves: best_of.HalvingLoss, limit: float, gain: _ExpectedGain
     ) -> tuple[tuple[str, Message], ...]:
         n, loss = len(tried), Number(halves.loss)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
@@ -175,7 +175,7 @@ class SpaceUndersampled(Rule):
         )
 
 
-class _Gain(NamedTuple):
+class _ExpectedGain(NamedTuple):
     """Gain of twice as many trials, with an 80 % interval, and the probability that it exceeds the limit and the noise."""
 
     expected: float
@@ -192,7 +192,7 @@ class _Gain(NamedTuple):
         return say("about {gain} (80 % interval {low} to {high})", **numbers)
 
 
-def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _Gain:
+def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
     """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
     between seeds.
 
@@ -202,7 +202,7 @@ def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: boo
     gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))
     low, high = np.quantile(gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)
-    return _Gain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))
+    return _ExpectedGain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))
 
 
 def _lead(costs: FloatArray, share: float) -> float:

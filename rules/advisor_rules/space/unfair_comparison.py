@@ -122,7 +122,7 @@ class UnfairComparison(Rule):
             comparable=not parameter_kinds.chooses_optimizer(comparison.name),
         )
         if ends:
-            yield self._elsewhere(study, comparison, ends[0])
+            yield self._report_elsewhere(study, comparison, ends[0])
             return
         own = _fairness.groups_cut_short(
             groups,
@@ -135,7 +135,7 @@ class UnfairComparison(Rule):
         for group, end in own[:1]:
             yield self._cut_short(study, comparison, group, end)
 
-    def _elsewhere(
+    def _report_elsewhere(
         self, study: Study, comparison: _compared_values.Compared, end: _fairness.PartlyTriedGroup
     ) -> Finding:
         axis, who, size = list(comparison.numeric)[end.axis], comparison.label(end.group), comparison.size(end.group)
@@ -159,7 +159,7 @@ class UnfairComparison(Rule):
             subject=comparison.name,
             trials=comparison.with_value(end.group),
             evidence=self._evidence_of_end(comparison, end, axis, at),
-            changes=_repeat(trials, why, advice),
+            changes=_advise_repeats(trials, why, advice),
         )
 
     def _evidence_of_end(
@@ -215,7 +215,7 @@ class UnfairComparison(Rule):
                     )
                 ),
             ),
-            changes=_widen(axis, domain, end, str(lost)),
+            changes=_advise_wider_range(axis, domain, end, str(lost)),
         )
 
     def _hardly_trained(self, comparison: _compared_values.Compared, group: int, why: Message, p: float) -> Finding:
@@ -275,7 +275,7 @@ class UnfairComparison(Rule):
                     )
                 ),
             ),
-            changes=_repeat(trials, counts, advice),
+            changes=_advise_repeats(trials, counts, advice),
         )
 
 
@@ -292,7 +292,7 @@ def _failures(comparison: _compared_values.Compared, failing: _fairness.FailingG
     return say(counts, count=failing.failed, size=comparison.size(failing.group), other=other, rest=rest)
 
 
-def _widen(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:
+def _advise_wider_range(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> tuple[Change, ...]:
     """Return the change that extends the range by the maximum step, because the turning point of the response is not visible."""
     new = widening.widen_range(axis, domain, end.side, math.inf)
     if new is None:
@@ -300,5 +300,5 @@ def _widen(axis: str, domain: Domain, end: boundaries.CrowdedEnd, why: str) -> t
     return (SetRange(parameter=axis, low=new[0], high=new[1], scale=range_scale(axis, *new, domain.scale), why=why),)
 
 
-def _repeat(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:
+def _advise_repeats(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:
     return SetField(field="trials", value=trials, why=str(why)), Advise(text=str(advice))

@@ -52,7 +52,7 @@ def read(study: Study, trial: Trial, room: float) -> Overflow | None:
         return None
     counts = np.rint(skips.values * np.diff(skips.steps, prepend=skips.steps[0] - 1)).clip(min=0)
     unlogged = max(_number(trial.fact("skipped_steps")) - counts.sum(), 0.0)
-    limits = _limits(study, trial, scales.steps, room)
+    limits = _largest_scales(study, trial, scales.steps, room)
     # The j-th skip before a row, counted from it, happened at 2^j times the scale of the row; after the last row, at 2^(1 - j).
     far = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
     in_vain = np.clip(far, 0, counts)
@@ -74,7 +74,7 @@ def read(study: Study, trial: Trial, room: float) -> Overflow | None:
     )
 
 
-def _limits(study: Study, trial: Trial, steps: IntArray, room: float) -> FloatArray:
+def _largest_scales(study: Study, trial: Trial, steps: IntArray, room: float) -> FloatArray:
     """Return, for each of the steps, the largest scale at which an overflow is in vain, shape (steps,)."""
     norms = study.peaks(trial, "grad_norm").finite
     if not len(norms) or not norms.values.max() > 0:

@@ -53,7 +53,7 @@ class UnstableTrials:
         return min(1 - self.p, 0.99)
 
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the change to search from a decade below the range up to `_highest`; None if no better rate may lie there.
+        """Return the change to search from a decade below up to `_suggested_maximum`; None if no better rate may lie there.
 
         A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
         results improve towards this end (Kendall's rank test at level `false_alarms`) and do not turn before it. A better rate may
@@ -79,7 +79,7 @@ class UnstableTrials:
         why = f"Results improve down to {Number(best)}, {end}, and higher ones are unstable"
         if not improve:
             why = f"The best trial has {Number(best)}, {end}, and most of the higher ones are unstable"
-        low, high = round_significant(domain.low / room, 2), self._highest()
+        low, high = round_significant(domain.low / room, 2), self._suggested_maximum()
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _turns(self, study: Study, domain: Parameter) -> bool:
@@ -93,7 +93,7 @@ class UnstableTrials:
         costs = study.costs[[t.index for t in stable]]
         return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
-    def _highest(self) -> float:
+    def _suggested_maximum(self) -> float:
         """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""
         best = self.near.best
         above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)

@@ -26,7 +26,7 @@ MIN_STABLE = 4
 """Minimum number of successful settings below the edge to find where results turn."""
 
 
-class _Edge(NamedTuple):
+class _StabilityLimit(NamedTuple):
     """The learning rates from which training fails, and the best rate below them."""
 
     edge: float
@@ -137,7 +137,7 @@ class StabilityEdge(Rule):
 
     def _edges(
         self, logs: FloatArray, has_failed: BoolArray, costs: FloatArray, best: int
-    ) -> Iterator[tuple[_Edge, int]]:
+    ) -> Iterator[tuple[_StabilityLimit, int]]:
         """Yield each significant edge and the number of stable settings below it. logs: logarithms of the rates, shape (n,)."""
         log_factors = np.log10([[self.factor, self.next]])
         for region in outliers.find_failure_regions(
@@ -146,9 +146,9 @@ class StabilityEdge(Rule):
             if region.p <= self.false_alarms:
                 stable = ~has_failed & (logs < region.edge)
                 turns = boundaries.p_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
-                yield _Edge(10**region.edge, 10 ** float(logs[best]), region, turns), int(stable.sum())
+                yield _StabilityLimit(10**region.edge, 10 ** float(logs[best]), region, turns), int(stable.sum())
 
-    def _far_with_momentum(self, tried: settings.Settings, name: str, edge: _Edge) -> bool:
+    def _far_with_momentum(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
         """Return True if no failed setting beyond the edge is near the best one by lr / (1 - momentum), if momentum is searched."""
         momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
         if momentum is None:
@@ -159,7 +159,7 @@ class StabilityEdge(Rule):
         failed_steps = steps[tried.failed & (rates >= edge.edge * (1 - 1e-9))]
         return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
-    def _finding(self, study: Study, name: str, steep_edge: _Edge, best: Trial) -> Finding:
+    def _finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
         edge, rate, region, _ = steep_edge
         low, high = float(f"{rate / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
         why = (
@@ -203,7 +203,9 @@ class StabilityEdge(Rule):
             changes=self._remedy(study, failed_trials, edge, higher),
         )
 
-    def _evidence(self, steep_edge: _Edge, best: Trial, higher: SetRange, fails: Message) -> tuple[Evidence, ...]:
+    def _evidence(
+        self, steep_edge: _StabilityLimit, best: Trial, higher: SetRange, fails: Message
+    ) -> tuple[Evidence, ...]:
         edge, rate, region, turns = steep_edge
         limit = Percent(self.purity)
         chance = say("{p} (limit {limit})", p=Probability(region.p), limit=Number(self.false_alarms))

@@ -127,7 +127,7 @@ class StabilityMid(Rule):
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
         spared, rare = trials_in_reach.spares_best(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
         lower = unstable.lower_rates(study, self.false_alarms)
-        action, changes = (search_lower(lower), (lower,)) if lower else _clip(study, unstable.worst.trial)
+        action, changes = (search_lower(lower), (lower,)) if lower else _advise_clipping(study, unstable.worst.trial)
         yield self.finding(
             unstable.message,
             action=action,
@@ -163,7 +163,7 @@ class StabilityMid(Rule):
         )
 
 
-def _clip(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
+def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
     """Return the action and the changes: clipping or, if the trial clips already, what is left to do in spite of it."""
     present = clipping.read_threshold(study, trial)
     if present is not None and (math.isfinite(present.threshold) or present.share > 0):

@@ -138,7 +138,7 @@ class StabilitySpikes(Rule):
         metric = study.signals["grad_norm"]
         return (
             _curves(metric, worst, which),
-            _histogram(metric, instability.late_norms(study, which), norms),
+            _norm_histogram(metric, instability.late_norms(study, which), norms),
             FigureEvidence(
                 rows=(
                     ("trials judged", say("{judged} ({n} with outliers)", judged=test.trials, n=len(which))),
@@ -230,7 +230,7 @@ def _ratio_rows(worst: _TrialWithOutliers, test: _Test) -> tuple[tuple[str, Item
     )
 
 
-def _histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
+def _norm_histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
     """Return the histogram of these norms, with the 90th percentile of the norms to which the threshold refers."""
     counts, edges = np.histogram(np.log10(norms), bins=40)
     threshold = float(np.quantile(unclipped if len(unclipped) else norms, 0.9))

@@ -73,7 +73,7 @@ class WarmupShortest(Rule):
             raise MissingData(
                 "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat it"
             )
-        result = _Result(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
+        result = _WarmupTrials(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
         yield self._shortest(result) if result.stable else self._no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
@@ -88,7 +88,7 @@ class WarmupShortest(Rule):
         ]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
-    def _shortest(self, result: _Result) -> Finding:
+    def _shortest(self, result: _WarmupTrials) -> Finding:
         length, unstable = int(result.stable[0].steps), result.unstable
         shorter = say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else ""
         return self.finding(
@@ -113,7 +113,7 @@ class WarmupShortest(Rule):
             changes=self._before_baseline(result, length),
         )
 
-    def _before_baseline(self, result: _Result, length: int) -> tuple[Change, ...]:
+    def _before_baseline(self, result: _WarmupTrials, length: int) -> tuple[Change, ...]:
         """Return the changes that put the warmup before the baseline's own training."""
         why = f"A warmup of {length:,} steps is the shortest with which {result.at_rate} trains stably"
         changes: list[Change] = [
@@ -133,7 +133,7 @@ class WarmupShortest(Rule):
             changes.append(SetField(field="max_train_steps", value=steps, why=why))
         return tuple(changes)
 
-    def _no_stable_warmup(self, result: _Result) -> Finding:
+    def _no_stable_warmup(self, result: _WarmupTrials) -> Finding:
         """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         unstable = _unstable_rate(result.study, result.rate)
         lower = [times for times in _RETRY_FACTORS if times < (1 - _TOLERANCE) * result.rate / unstable]
@@ -188,7 +188,7 @@ class _Warmup:
 
 
 @dataclass(frozen=True)
-class _Result:
+class _WarmupTrials:
     """The trials of a warmup study, shortest warmup first."""
 
     study: Study
@@ -233,7 +233,7 @@ class _Result:
         return SetRange(parameter=self.rate_name, low=old.low, high=high, scale=old.scale, why=why)
 
 
-def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
+def _clip_below(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
     """Return the changes to end the range of learning rates where they fail without a warmup, and to clip."""
     changes: list[Change] = []
     high = float(f"{unstable:.3g}")

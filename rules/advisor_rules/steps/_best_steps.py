@@ -88,12 +88,12 @@ class LateTrials:
         forecasts: list[Item] = ["unknown" if e is None else Percent(e.forecast, 1) for e in self.endings]
         final_rates: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
-            ("forecast for as many steps again, share of the gain", _each(forecasts)),
-            ("learning rate at the end, share of its peak", _each(final_rates)),
+            ("forecast for as many steps again, share of the gain", _values_text(forecasts)),
+            ("learning rate at the end, share of its peak", _values_text(final_rates)),
         )
 
 
-def _each(values: list[Item]) -> Message:
+def _values_text(values: list[Item]) -> Message:
     """Return the value of each trial, or the one value that all of them have."""
     return joined(values[:1] if len(set(map(str, values))) == 1 else values)
 

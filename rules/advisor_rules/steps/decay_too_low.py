@@ -74,12 +74,12 @@ class DecayTooLow(Rule):
                 "log it at every step, as train/learning_rate (the advisor's training hook does)",
                 needs="learning_rate",
             )
-        phases = [self._tiny_phase(study, s) for s in judged_schedules]
+        phases = [self._tiny_phase_of_trial(study, s) for s in judged_schedules]
         wasted = [p for p in phases if p is not None]
         if phases[0] is not None and 2 * len(wasted) > len(judged_schedules):
             yield self._finding(study, len(judged_schedules), wasted)
 
-    def _tiny_phase(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
+    def _tiny_phase_of_trial(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
         """Return the final phase at a tiny rate; None unless it is most of the training and gains almost nothing."""
         phase = schedule.low_phase(self.tiny)
         if phase is None or schedule.noted == "plateau":

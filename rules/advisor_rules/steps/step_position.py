@@ -111,10 +111,10 @@ class StepPosition(Rule):
         last = max(p.place for p in placed)
         p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
-            yield self._early(study, placed, self.early ** len(placed))
-        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._overfit(study, placed):
+            yield self._report_early(study, placed, self.early ** len(placed))
+        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._mostly_overfit(study, placed):
             settings.require_unpruned(study)
-            if (steps := self._enough(study, placed)) is not None:
+            if (steps := self._sufficient_length(study, placed)) is not None:
                 yield self._past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
@@ -122,7 +122,7 @@ class StepPosition(Rule):
             if trials.longer or not trials.decayed:  # otherwise the schedule explains it
                 yield self._late(study, placed, trials, p_late)
 
-    def _early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
+    def _report_early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
         last, first_is_best = max(b.place for b in placed), all(b.at_start for b in placed)
         action, change = _make_it_train() if first_is_best else self._stop_after_best(study, placed, last)
         early_share = Percent(self.early)
@@ -164,14 +164,14 @@ class StepPosition(Rule):
         )
         return action, curve_tails.set_length(study, fewer, why=why)
 
-    def _overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
+    def _mostly_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
         """Return whether most of these trials overfit: the metric ends worse beyond noise, while the training metric does not get
         worse."""
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
         overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
         return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
 
-    def _enough(self, study: Study, placed: Sequence[BestStep]) -> int | None:
+    def _sufficient_length(self, study: Study, placed: Sequence[BestStep]) -> int | None:
         """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""
         fewer = curve_tails.round_up(self.spare * _latest_of_better_half(study))
         return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None

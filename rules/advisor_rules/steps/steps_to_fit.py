@@ -75,7 +75,7 @@ class StepsToFit(Rule):
             )
         fitting_runs = [r for r in runs if math.isfinite(r.steps)]
         if not fitting_runs:
-            yield self._no_fit(study, runs)
+            yield self._report_no_fit(study, runs)
             return
         fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
         side = _end_of_fastest(study, runs, fastest)
@@ -153,7 +153,7 @@ class StepsToFit(Rule):
             changes=(_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} that was tried"),),
         )
 
-    def _no_fit(self, study: Study, runs: list[_Run]) -> Finding:
+    def _report_no_fit(self, study: Study, runs: list[_Run]) -> Finding:
         steps = study.spec.max_train_steps or 0
         why = f"No learning rate fits the training data within {steps:,} steps"
         return self._finding(

@@ -208,7 +208,7 @@ def train(settings: Grpo, seed: int, base: int = 0) -> Logs:
         groups = reward.view(-1, settings.num_generations)
         deviation = groups.std(1, keepdim=True)
         advantage = ((groups - groups.mean(1, keepdim=True)) / (deviation + 1e-4)).flatten()
-        values = mismatch | learn(model, reference, optimizer, rollout, advantage, factors, settings)
+        values = mismatch | train_on_rollout(model, reference, optimizer, rollout, advantage, factors, settings)
         values |= {
             "train/reward": reward.mean().item(),
             "train/reward_std": reward.std().item(),
@@ -223,7 +223,7 @@ def train(settings: Grpo, seed: int, base: int = 0) -> Logs:
     return dict(logs)
 
 
-def learn(
+def train_on_rollout(
     model: Model,
     reference: Model,
     optimizer: torch.optim.Optimizer,

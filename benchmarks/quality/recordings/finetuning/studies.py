@@ -89,10 +89,10 @@ def params(settings: Grpo | FineTuning) -> dict[str, Any]:
 
 def studies() -> list[TunedStudy]:
     """Return all studies."""
-    return [*_by_rewards(), *_by_examples()]
+    return [*_reward_studies(), *_supervised_studies()]
 
 
-def _by_rewards() -> list[TunedStudy]:
+def _reward_studies() -> list[TunedStudy]:
     grpo, usual = Grpo(), (7e-4, 5e-3)
 
     def study(
@@ -135,11 +135,11 @@ def _by_rewards() -> list[TunedStudy]:
             "limit-short", "the limit is shorter than half of the right answers", replace(grpo, max_completion_length=2),
             "completions-truncated", rates=(3e-4, 8e-4), accept="groups-without-advantage entropy-collapse",
         ),
-        *_by_engine(study),
+        *_engine_studies(study),
     ]  # fmt: skip
 
 
-def _by_engine(study: Callable[..., TunedStudy]) -> list[TunedStudy]:
+def _engine_studies(study: Callable[..., TunedStudy]) -> list[TunedStudy]:
     engine, any_effect = replace(Grpo(), engine_bits=16), "entropy-collapse policy-jumps"
 
     def apart(name: str, cause: str, settings: Grpo) -> TunedStudy:
@@ -157,7 +157,7 @@ def _by_engine(study: Callable[..., TunedStudy]) -> list[TunedStudy]:
     ]  # fmt: skip
 
 
-def _by_examples() -> list[TunedStudy]:
+def _supervised_studies() -> list[TunedStudy]:
     tuning = FineTuning()
 
     def study(name: str, cause: str, settings: FineTuning, *, forgets: bool) -> TunedStudy:

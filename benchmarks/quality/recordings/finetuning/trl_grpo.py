@@ -69,10 +69,10 @@ def supervised(low: float, high: float, rambles: float, seed: int) -> Path:
     """Return the folder of a model that answers each prompt rightly with a chance between `low` and `high`."""
     order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(seed))
     chances = torch.linspace(low, high, PROMPTS)[order]
-    return pretrain(lambda random: _texts(chances, rambles, random), seed)
+    return pretrain(lambda random: _draw_texts(chances, rambles, random), seed)
 
 
-def _texts(chances: Tensor, rambles: float, random: torch.Generator) -> Tensor:
+def _draw_texts(chances: Tensor, rambles: float, random: torch.Generator) -> Tensor:
     """Return prompts with a right answer or up to two random words; some texts continue up to the full length."""
     n = 192
     prompts = torch.randint(PROMPTS, (n,), generator=random)
@@ -90,12 +90,12 @@ def _reward(per_word: float) -> Any:
     """Return the reward function: 1 for the right answer and an end mark, or for its words at the start and more for each word."""
 
     def reward(completion_ids: list[list[int]], answer: list[list[int]], **_: Any) -> list[float]:
-        return [_score(ids, right, per_word) for ids, right in zip(completion_ids, answer, strict=True)]
+        return [_score_completion(ids, right, per_word) for ids, right in zip(completion_ids, answer, strict=True)]
 
     return reward
 
 
-def _score(ids: list[int], answer: list[int], per_word: float) -> float:
+def _score_completion(ids: list[int], answer: list[int], per_word: float) -> float:
     words = [i for i in ids if i not in (END, PAD)]
     wanted = [i for i in answer if i != END]
     if per_word:

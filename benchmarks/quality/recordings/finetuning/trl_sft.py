@@ -55,8 +55,8 @@ def train_sft(settings: TrlSft, seed: int, base: int) -> tuple[dict[str, Any], L
         per_device_train_batch_size=16,
         per_device_eval_batch_size=64,
     )
-    sets = {name: _dataset(rows) for name, rows in valid.items()}
-    return run(SFTTrainer, config, pretrained(base), _dataset(mixed), sets)
+    sets = {name: _make_dataset(rows) for name, rows in valid.items()}
+    return run(SFTTrainer, config, pretrained(base), _make_dataset(mixed), sets)
 
 
 def train_dpo(settings: TrlDpo, seed: int, base: int) -> tuple[dict[str, Any], Logs]:
@@ -118,5 +118,5 @@ def texts(order: Order, count: int, random: torch.Generator) -> Tensor:
     return rows
 
 
-def _dataset(rows: Tensor) -> Dataset:
+def _make_dataset(rows: Tensor) -> Dataset:
     return Dataset.from_list([{"text": text(row)} for row in rows])

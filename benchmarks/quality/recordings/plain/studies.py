@@ -46,7 +46,7 @@ def _must_not_fire(*rules: str) -> tuple[Label, ...]:
     return tuple(Label(rule, fires=False) for rule in rules)
 
 
-def _rate_matters(parameter: str) -> Label:
+def _labels_where_rate_matters(parameter: str) -> Label:
     """Return the label by which a learning rate that is searched over more than two decades must not be called unimportant."""
     return Label("space-insensitive", fires=False, subject=parameter)
 
@@ -60,14 +60,14 @@ def studies() -> list[PlainStudy]:
     few, enough = finetune.few_examples, finetune.enough_examples
     accuracy, best = "val_accuracy", "maximize"
     return [
-        *_fine_tuning(),
+        *_fine_tuning_studies(),
         PlainStudy(
             "plain-median", "Optuna's median pruner ends trials behind the others", pruning.median, accuracy, best,
-            (*healthy, _rate_matters("lr")), pruning.TRIALS,
+            (*healthy, _labels_where_rate_matters("lr")), pruning.TRIALS,
         ),
         PlainStudy(
             "plain-halving", "Optuna's successive halving ends most trials at a rung", pruning.halving, accuracy, best,
-            (*healthy, _rate_matters("lr")), pruning.TRIALS,
+            (*healthy, _labels_where_rate_matters("lr")), pruning.TRIALS,
         ),
         PlainStudy(
             "plain-cart-pole", "a policy is trained: its losses need not fall", policy.ppo, "success_rate", best,
@@ -83,11 +83,11 @@ def studies() -> list[PlainStudy]:
         ),
         PlainStudy(
             "plain-moons", "a network predicts noise", diffusion.moons, "val/loss", "minimize",
-            (*healthy, no_overfit, _rate_matters("learning_rate")), diffusion.TRIALS,
+            (*healthy, no_overfit, _labels_where_rate_matters("learning_rate")), diffusion.TRIALS,
         ),
         PlainStudy(
             "plain-letters", "a language model", letters.characters, "val_loss", "minimize",
-            (*healthy, no_overfit, _rate_matters("lr")), letters.TRIALS,
+            (*healthy, no_overfit, _labels_where_rate_matters("lr")), letters.TRIALS,
         ),
         PlainStudy(
             "plain-finetune-few", "60 examples, a quarter of them with a wrong label, are seen 60 times", few, "eval_accuracy",
@@ -99,7 +99,8 @@ def studies() -> list[PlainStudy]:
         ),
         PlainStudy(
             "plain-preempted", "half of the trials are interrupted and continued by a second run", preempted.preempted,
-            accuracy, best, (*healthy, *_must_not_fire("seeds", "tuning-saturated"), _rate_matters("lr")), preempted.TRIALS,
+            accuracy, best, (*healthy, *_must_not_fire("seeds", "tuning-saturated"), _labels_where_rate_matters("lr")),
+            preempted.TRIALS,
         ),
         PlainStudy(
             "plain-nan", "the training loss ends as NaN at high rates, and the accuracy stays finite", blowups.not_a_number,
@@ -112,7 +113,7 @@ def studies() -> list[PlainStudy]:
     ]  # fmt: skip
 
 
-def _fine_tuning() -> list[PlainStudy]:
+def _fine_tuning_studies() -> list[PlainStudy]:
     return [
         PlainStudy(
             f"plain-{study.name}", study.cause, partial(tuned.log, study), study.objective, study.direction,
