@@ -13,14 +13,14 @@ from advisor.model.space import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Heterogeneity:
-    """The observed range of several values and the range that their errors alone would cause."""
+    """The observed range of several values, and the range that their standard errors alone would cause."""
 
     spread: float
     """Largest minus smallest value."""
     error: float
     """Root mean square of the standard errors of the values."""
     critical_range: float
-    """Range that k estimates of one true value exceed with probability `level`."""
+    """Range (largest minus smallest) that k estimates of one true value exceed with probability `level`."""
     p: float
     """p-value: probability that estimates of one true value have a range at least this large."""
 
