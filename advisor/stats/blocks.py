@@ -50,9 +50,9 @@ def mean_level(values: FloatArray) -> MeanLevel:
 
 
 def level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the level of finite values (n,), n >= 3, whose trend does not count as noise.
+    """Return the mean of finite values (n,), n >= 3, with an error that ignores a linear trend.
 
-    The error is that of the deviations of the block means from a straight line through them.
+    The error comes from the deviations of the block means from a straight line.
     """
     means = _block_means(values)
     at = np.arange(len(means)) - (len(means) - 1) / 2

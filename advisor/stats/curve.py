@@ -239,11 +239,11 @@ def _median(values: FloatArray) -> float:
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a curve's level: the larger of two estimates, from point-to-point noise and from the scatter of
+    """Return the standard error of a curve's level: the larger of two estimates, from noise between points and from the scatter of
     levels.
 
-    The scatter of levels includes noise that persists over many points. The scatter is computed from third differences between
-    adjacent windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
+    Only the scatter of levels includes noise that persists over many points. It is computed from third differences between
+    adjacent windows, which remove trend and curvature and have 20 times the variance of a level.
     """
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:

@@ -195,7 +195,7 @@ class Gap:
 def widest_gap(costs: FloatArray) -> Gap | None:
     """Return the widest gap between the values (n,) of repeats, relative to the range of the larger group; None for n < 4.
 
-    The p-value is simulated, because selecting the widest of several gaps biases it.
+    The p-value is simulated, to account for the selection of the widest gap.
     """
     n = len(costs)
     if n < _MIN_REPEATS or not np.ptp(costs) > 0:

@@ -176,8 +176,8 @@ def draw_further_results(
 def _random_places(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of
-    old settings.
+    """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of tried
+    settings.
     """
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]

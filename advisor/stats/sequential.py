@@ -1,4 +1,5 @@
-"""Evidence for a gain that stays valid for any number of looks and any number of candidates. Lower costs are better.
+"""Evidence for a gain that stays valid however often it is looked at and however many candidates are compared. Lower costs are
+better.
 
 **One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own deviation.
 The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom: sigma^2 ~
@@ -43,18 +44,19 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HORIZON = 30
-"""Number of candidates that together get half of the weight. A low number favours single questions; a high number favours long
-loops.
+"""Number of first candidates that together get half of the total weight 1. A low number favours loops with few candidates, a high
+number long loops.
 """
 MAX_FREEDOM = 10
-"""Maximum degrees of freedom of the noise floor as a prior for one setting. With 10, the setting's deviation lies within about 0.7
+"""Maximum degrees of freedom of the noise floor when it serves as the prior for the deviation of one setting. With 10, the
+setting's deviation lies within about 0.7
 to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs have heavier tails than the normal
 distribution.
 """
 MIN_RUNS = 2
 """Minimum number of runs of a candidate before it is kept. We require a repeat, because a single result may be an accident."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
-"""Edges of the cells over which the prior on gains is integrated, in units of its scale; wide enough for huge gains."""
+"""Edges of the cells over which the prior on gains is integrated, in units of the prior's scale; the cells cover huge gains."""
 _NEAR_EDGES = np.linspace(-6, 6, 25)
 """Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors of the gain."""
 _MAX_LOG_EVIDENCE = 600.0
