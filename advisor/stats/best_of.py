@@ -1,5 +1,6 @@
 """The expected best cost of n trials as a function of n, computed exactly. Lower costs are better; a NaN cost marks a failed
-trial."""
+trial.
+"""
 
 from __future__ import annotations
 
@@ -68,11 +69,13 @@ class HalvingLoss:
     """The expected difference, computed exactly from the ranked costs of the trials."""
     shape: float
     """Shape parameter of the gamma distribution of the loss; the loss varies between random studies of the same size and search
-    space."""
+    space.
+    """
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided at
-        `level`."""
+        `level`.
+        """
         if not self.loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape

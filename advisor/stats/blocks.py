@@ -1,5 +1,6 @@
 """The mean of a part of a noisy curve. Its error comes from the means of blocks of points, so neighbouring points may be
-correlated."""
+correlated.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Tests where in a search space good trials lie: whether they cluster at an end of an axis, and where the response along an axis
-is best."""
+is best.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ DRAWS = 2000
 """Number of draws from the posterior distribution of a fitted response."""
 SURFACE_SHARE = 0.25
 """Share of the significance level that tests on the response surface get; the surface models effects that single axes do not
-show."""
+show.
+"""
 TURN_QUANTILE = 0.5
 """Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the next
 round can extend the range again, and a wider range would be sampled less densely.
@@ -337,6 +339,7 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs: (n,),
-    finite."""
+    finite.
+    """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

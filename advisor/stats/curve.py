@@ -22,7 +22,8 @@ _WINDOW = 0.1
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
 """Maximum second difference of a curve that counts as a rounding error, as a share of the curve's values. Most metrics are 32-bit
-floats."""
+floats.
+"""
 LATE_POINTS = 5
 """Minimum number of points in the second half of a curve, or at its end, to fit a line."""
 _DEFAULT_INFLATION = 2.0
@@ -255,7 +256,8 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
 
 def _one_sided_p(difference: float, error: float, n: int, width: int) -> float:
     """Return the one-sided p-value of a difference between two levels of a curve, by a t-test whose degrees of freedom were fitted
-    to simulated white noise."""
+    to simulated white noise.
+    """
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))

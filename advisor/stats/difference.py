@@ -1,5 +1,6 @@
 """Difference between two settings' costs, estimated from their repeats, and the number of repeats needed to detect it. Lower costs
-are better."""
+are better.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ width, -0.71 in Step Law, and 0 with mup.
 """
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
 """Standard deviations for costs, of the same two quantities as for log learning rates; their unit is the range of the known
-costs."""
+costs.
+"""
 _COST_SLOPE = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
 """Exponents of the power law of a cost: cost = floor + factor * size ** -exponent."""
@@ -47,7 +48,8 @@ class Trend(NamedTuple):
 
 def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
     """Return the trend of the logarithm of the best learning rate: a line whose slope drifts. log_sizes: ascending; all (K,), K >=
-    2."""
+    2.
+    """
     grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
     return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE, grid)
 
@@ -79,7 +81,8 @@ def _draw_mixture(
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
     """Return posterior draws from the models in the grid, each a (feature, drift, deviation), in proportion to their
-    likelihoods."""
+    likelihoods.
+    """
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []

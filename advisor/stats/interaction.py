@@ -1,5 +1,6 @@
 """Tests whether two hyperparameters interact. The null hypothesis is an additive response: a sum of one function per
-hyperparameter."""
+hyperparameter.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ DRAWS = 1999
 MAX_DRAWS = 19_999
 _RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the interaction's kernel: one for a response with a single bend over the range, one for a sharp
-turn."""
+turn.
+"""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 

@@ -24,12 +24,14 @@ _MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
 """Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is not a
-jump."""
+jump.
+"""
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
 """Minimum number of points whose median has approximately normal noise; medians of fewer points are sensitive to atypical
-minibatches."""
+minibatches.
+"""
 _MIN_LOST_SHARE = 0.5
 """Minimum share of a loss's earlier fall that is undone at the end of a collapsed curve."""
 _LASTING_SHARE = 0.9
@@ -321,7 +323,8 @@ def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
 
 def _noise_scale(noise: FloatArray) -> tuple[float, float]:
     """Return (standard deviation, degrees of freedom) of the noise, estimated from its lower half, or from all points if there are
-    few."""
+    few.
+    """
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)

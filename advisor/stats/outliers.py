@@ -27,7 +27,8 @@ _MAX_EXACT = 6000
 
 def chance_of_failed_share(failed: float, total: float, share: float) -> float:
     """Return the probability that the true failure rate is at least `share`, after `failed` of `total` trials failed (Jeffreys
-    prior)."""
+    prior).
+    """
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
@@ -136,7 +137,8 @@ def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: Bo
 
 def _label_permutations(labels: _Labels) -> _Labels:
     """Return permutations of the labels, shape (rows, n): all permutations if there are few, else the observed order followed by
-    random orders."""
+    random orders.
+    """
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
     places = n if has_best else 1

@@ -18,7 +18,8 @@ RECENT = 1 / 3
 """Share of the steps so far that counts as recent. The value was chosen on the curves of `benchmarks/quality/guard.py`."""
 _SPAN = 0.1
 """Minimum distance between the two points from which a slope is computed, as a share of the points so far; closer points differ
-mostly by noise."""
+mostly by noise.
+"""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:

@@ -1,5 +1,6 @@
 """Growth of a quantity with a size, such as of throughput with the batch size, and the size at which the quantity stops growing.
-The quantity is the mean of a noisy series and is compared on a log scale."""
+The quantity is the mean of a noisy series and is compared on a log scale.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Mean(NamedTuple):
 
 def series_mean(values: FloatArray) -> Mean:
     """Return the median of a finite series (n,), n >= 1; its error comes from the scatter of segments of the series, so that drift
-    counts as noise."""
+    counts as noise.
+    """
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
@@ -48,7 +50,8 @@ def series_mean(values: FloatArray) -> Mean:
 
 def pooled_mean(means: Sequence[Mean]) -> Mean:
     """Return the mean of several means. Its standard error is the larger of two estimates: from the errors of the means, and from
-    their scatter."""
+    their scatter.
+    """
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -80,12 +83,14 @@ class Growth(NamedTuple):
     """Index of the size beyond which larger sizes no longer increase the quantity enough to matter."""
     saturated: float
     """Probability that doubling the chosen size does not nearly double the quantity (saturation); NaN if no larger size was
-    measured."""
+    measured.
+    """
     max_factor: float
     """Largest growth factor of the quantity per doubling of the size, over all sizes up to the one after the chosen size."""
     never: float
     """Probability that the quantity did not nearly double per doubling of the size between any two neighbouring sizes, up to the
-    one after the chosen size."""
+    one after the chosen size.
+    """
 
 
 def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:

@@ -47,7 +47,8 @@ def _log_p_levels(positions: FloatArray, values: FloatArray) -> float:
 
 def _log_p_of_fit(explained_share: float, terms: int, values: FloatArray) -> float:
     """Return the log p-value of the F-test of a fit that explains this sum of squares; 0 if the fit has no terms or leaves
-    no degrees of freedom."""
+    no degrees of freedom.
+    """
     total, freedom = float(values @ values), len(values) - terms - 1
     if terms < 1 or freedom < 1 or total <= 0:
         return 0.0

@@ -113,7 +113,8 @@ class End:
     @property
     def stretch(self) -> float:
         """Factor on the number of steps, 1.5 to 3, after which an exponentially decaying curve has made four fifths of its
-        remaining gain."""
+        remaining gain.
+        """
         if self.slowing >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
@@ -218,7 +219,8 @@ def distance_from_perfect(costs: FloatArray) -> float:
 
 def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
     """Return the cost after the best cost falls further by `share` times the run's gain, measured on the scale (log or linear) of
-    `read_end`."""
+    `read_end`.
+    """
     y = np.clip(costs, -HUGE, HUGE)
     best = int(np.argmin(y))
     if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):

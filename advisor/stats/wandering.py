@@ -15,7 +15,8 @@ _LEVEL_POINTS = 5
 """Number of the highest early values whose mean measures the height of a rise."""
 _MAX_STRONG_SHARE = 1 / 3
 """Maximum number of independent values, as a share of all values, at which noise counts as strongly autocorrelated; corresponds to
-a lag-1 autocorrelation of one half."""
+a lag-1 autocorrelation of one half.
+"""
 _MAX_LAG = 0.97
 """Maximum lag-1 autocorrelation that counts as noise; a higher autocorrelation means that the curve drifts."""
 

@@ -91,7 +91,8 @@ def range_between(domain: Domain, span: tuple[float, float]) -> tuple[float, flo
 
 def round_end(value: float, domain: Domain) -> float:
     """Round the end of a range to two significant digits, or to three if two would move the end too far; round to an integer in an
-    int domain."""
+    int domain.
+    """
     if domain.type == "int":
         return float(round(value))
     exact_position, rounded_position = domain.to_unit([value, round_significant(value, 2)])

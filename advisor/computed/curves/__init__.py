@@ -1,1 +1,1 @@
-"""Curves: their last part, their noise, and overfitting."""
+"""Quantities computed from trials' curves: the last part, the noise, and overfitting."""
