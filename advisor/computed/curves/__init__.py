@@ -1,1 +1,1 @@
-"""Quantities computed from trials' curves: the last part, the noise, and overfitting."""
+"""Curves: their last part, their noise, and overfitting."""

@@ -68,7 +68,7 @@ class SpaceTunedBatch(Rule):
     material: Share = throughput.MATERIAL
     """Minimum relative gain in throughput that makes a larger batch worthwhile; the same as in `batch-throughput`."""
     false_alarms: Share = throughput.FALSE_ALARMS
-    """Significance level: probability that noise is mistaken for a higher throughput."""
+    """Probability of mistaking noise for a higher throughput."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per batch size that is a hyperparameter."""
