@@ -18,8 +18,8 @@ MAX_POINTS = 128
 _AXES_AT_ONCE = 100
 """Number of axes whose distances are computed together, which bounds the memory."""
 _MIN_P_EVEN = 0.1
-"""Minimum p-value of a test for uniform positions at which an axis counts as evenly covered. The value is high, because an
-adaptive sampler soon clusters positions on some axis.
+"""Minimum p-value of a test for uniform positions at which an axis counts as evenly covered. The value is high, because an adaptive
+sampler soon clusters positions on some axis.
 """
 
 

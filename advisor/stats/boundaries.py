@@ -1,5 +1,5 @@
-"""Tests where in a search space good trials lie: whether they cluster at an end of an axis, and where the response along an axis
-is best.
+"""Tests where in a search space good trials lie: whether they cluster at an end of an axis, and where the response along an axis is
+best.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior distribution of a fitted response."""
 SURFACE_SHARE = 0.25
-"""Share of the significance level that tests on the response surface get; the surface models effects that single axes do not
-show.
+"""Share of the significance level that tests on the response surface get; the surface models effects that single axes do not show.
 """
 TURN_QUANTILE = 0.5
 """Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the next
@@ -28,8 +27,7 @@ round can extend the range again, and a wider range would be sampled less densel
 """
 MAX_P_LEAN = 0.2
 """Maximum p-value of a cluster of good trials at an end, among the successful trials alone. Successful trials are tested
-separately,
-because failures beyond a threshold make the successful trials cluster at the opposite end.
+separately, because failures beyond a threshold make the successful trials cluster at the opposite end.
 """
 WITHIN = 0.9
 """Probability that the best position lies in the interval `Response.optimum`."""
@@ -70,8 +68,8 @@ def p_of_crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
 
     positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation between the points' values and
     the ranks of their positions. The null distribution is the maximum over the axes under permutations of the values (Westfall and
-    Young;
-    all permutations for n <= 7), so the p-values hold for any distribution of the positions. Axes without variation have p = 1.
+    Young; all permutations for n <= 7), so the p-values hold for any distribution of the positions. Axes without variation have p =
+    1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
@@ -130,10 +128,10 @@ def crowded_ends(
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if its p-value is at most `level` and the
-    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by
-    `p_of_crowding` and `fit_responses`. With several axes, a test on the response `surface` gets a quarter of the level; it
-    detects effects that exist only at good values of a second hyperparameter.
+    numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if its p-value is at most `level` and the best value
+    lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by `p_of_crowding` and
+    `fit_responses`. With several axes, a test on the response `surface` gets a quarter of the level; it detects effects that exist
+    only at good values of a second hyperparameter.
     """
     values, several = rank_scores(costs), len(numeric) + len(choices) > 1
     p = p_of_crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
@@ -291,8 +289,8 @@ CERTAIN_TURN = 0.95
 MIN_TURN = 4
 """Minimum number of points to test whether the response turns before the end of the range."""
 MIN_LOCAL = 8
-"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points
-if the better half has fewer than this number.
+"""Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points if
+the better half has fewer than this number.
 """
 
 
@@ -338,8 +336,6 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) 
 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs: (n,),
-    finite.
-    """
+    """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs: (n,), finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

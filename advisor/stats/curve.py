@@ -15,8 +15,7 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 6
 """Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Maximum value that counts as finite. Only diverged runs have larger values, and squares of smaller values do not overflow.
-"""
+"""Maximum value that counts as finite. Only diverged runs have larger values, and squares of smaller values do not overflow."""
 _WINDOW = 0.1
 """Width of the window whose median is a level of the curve, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
@@ -99,8 +98,7 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """The later level, which is compared with the best level: the level at the end of the curve, or the value of one point.
-    """
+    """The later level, which is compared with the best level: the level at the end of the curve, or the value of one point."""
     error: float
     """Standard error of the difference between the two levels, including noise that persists over a window."""
     p: float
@@ -243,8 +241,8 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
     """Return the standard error of a curve's level: the larger of two estimates, from noise between points and from the scatter of
     levels.
 
-    Only the scatter of levels includes noise that persists over many points. It is computed from third differences between
-    adjacent windows, which remove trend and curvature and have 20 times the variance of a level.
+    Only the scatter of levels includes noise that persists over many points. It is computed from third differences between adjacent
+    windows, which remove trend and curvature and have 20 times the variance of a level.
     """
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:

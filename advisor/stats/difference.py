@@ -58,8 +58,8 @@ class Difference:
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
     """Compare the costs of the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
-    If both settings have two or more repeats, the error is Welch's. In this case the p-value is that of a permutation test of
-    the studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one run, the error is
+    If both settings have two or more repeats, the error is Welch's. In this case the p-value is that of a permutation test of the
+    studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one run, the error is
     computed from `pool`: (standard deviation, degrees of freedom) of the repeats of any settings. If `pool` is None, the error is
     computed from the repeats of the other setting.
     """

@@ -1,12 +1,11 @@
 """The difference between groups of settings, each at its best values of all other hyperparameters, with its uncertainty.
 
-A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups
-share, a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates
-how much better untried settings may be. The shared response and each deviation are sums of one function per hyperparameter (the
-additive part) and one function of all hyperparameters (the joint part). The variance shares of both parts are fitted. The best
-value of a group is the minimum of its response near the good settings.
-Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen,
-"Additive Gaussian processes".
+A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
+a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
+better untried settings may be. The shared response and each deviation are sums of one function per hyperparameter (the additive
+part) and one function of all hyperparameters (the joint part). The variance shares of both parts are fitted. The best value of a
+group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian
+optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class Heterogeneity:
     def examples_needed(self) -> float:
         """Factor by which the number of examples must grow until the observed range is significant.
 
-        Standard errors are assumed to fall with the square root of the number of examples. The factor is infinite if the values
-        are equal.
+        Standard errors are assumed to fall with the square root of the number of examples. The factor is infinite if the values are
+        equal.
         """
         return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
 

@@ -2,9 +2,8 @@
 
 A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of the
 ranks, so that neither the unit of the costs nor a few huge losses have an effect. Relevances and noise are drawn from a normal
-approximation of their
-posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the tried settings: a share of
-the variance between trials, which includes noise.
+approximation of their posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the
+tried settings: a share of the variance between trials, which includes noise.
 """
 
 from __future__ import annotations
@@ -110,10 +109,10 @@ class Response:
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
 
-        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to
-        19 shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a numeric axis) of each
-        axis that was left out of the response because its effect is weaker. If there are any, only single axes are tested,
-        including these, to correct the p-value for the selection of axes.
+        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
+        shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a numeric axis) of each axis
+        that was left out of the response because its effect is weaker. If there are any, only single axes are tested, including
+        these, to correct the p-value for the selection of axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]

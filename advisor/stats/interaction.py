@@ -28,9 +28,9 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
     interaction.
 
     The additive model has one smooth function per axis. Its relevances are those of `response`; restricted maximum likelihood
-    estimates its variances. The alternative adds the variance of a product of smooth functions of both axes; a score test is
-    made for each of four pairs of relevances. The smallest of the four p-values is compared with data simulated from the
-    additive model. These p-values are not adjusted for the number of pairs.
+    estimates its variances. The alternative adds the variance of a product of smooth functions of both axes; a score test is made
+    for each of four pairs of relevances. The smallest of the four p-values is compared with data simulated from the additive model.
+    These p-values are not adjusted for the number of pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)

@@ -23,8 +23,7 @@ _TENFOLD = 10.0
 _MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
-"""Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is not a
-jump.
+"""Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is not a jump.
 """
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
@@ -83,8 +82,8 @@ def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump]
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
 
     Return None if no rise qualifies. explained_jumps: jumps of this loss to leave out. The noise is estimated from points before
-    the rise,
-    because a collapsed loss scatters more. Noise that grows does not undo half of the fall, so it does not count as a collapse.
+    the rise, because a collapsed loss scatters more. Noise that grows does not undo half of the fall, so it does not count as a
+    collapse.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -159,8 +158,8 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
 def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     """Return (the loss on the scale on which its changes are measured, True if this scale is logarithmic).
 
-    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after
-    index `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
+    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after index
+    `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
     fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _MIN_BLOWUP * start
@@ -256,10 +255,10 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
     """Return the largest rise of a finite loss (n,) above its first value within its first `early_points` points.
 
     Return None if there are too few points. width: points in a level. The noise is estimated from the early part of the curve or
-    from the part after it, whichever is quieter, because an unstable start is itself noisy. If all values are positive, a log
-    scale is used, because noise grows
-    with the loss. Noise may lower the first value (with a normal tail, because this value is a mean over a batch) or raise the
-    highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise may rise as far.
+    from the part after it, whichever is quieter, because an unstable start is itself noisy. If all values are positive, a log scale
+    is used, because noise grows with the loss. Noise may lower the first value (with a normal tail, because this value is a mean
+    over a batch) or raise the highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise
+    may rise as far.
     """
     if early_points < 2 or len(values) < 8:
         return None

@@ -2,8 +2,8 @@
 
 With about eight positions in a sweep, fitted parameters understate the uncertainty, because a response that passes through every
 point seems to have no noise. Sweeps of one training task at several model or data sizes have similar responses, so they share the
-parameters of the response's shape, but not the noise. Credible intervals are valid for smooth responses. A kink at the lowest
-point shifts the estimate by up to a third of the distance between positions.
+parameters of the response's shape, but not the noise. Credible intervals are valid for smooth responses. A kink at the lowest point
+shifts the estimate by up to a third of the distance between positions.
 """
 
 from __future__ import annotations

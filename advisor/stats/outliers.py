@@ -62,12 +62,12 @@ def find_failure_regions(
 ) -> list[FailureRegion]:
     """Return the regions beyond a threshold where trials fail, lowest p-value first; at most one per axis and side.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other
-    trials as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as
-    possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
-    distances. If `best` and `near` are set, a region counts only if the best trial lies within the first distance of its edge,
-    or is the nearest trial outside it and within the second distance. sides: the ends of each axis to examine. The p-value is
-    the share of permutations of the labels in which any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other trials
+    as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as possible,
+    provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2) distances. If `best`
+    and `near` are set, a region counts only if the best trial lies within the first distance of its edge, or is the nearest trial
+    outside it and within the second distance. sides: the ends of each axis to examine. The p-value is the share of permutations of
+    the labels in which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())

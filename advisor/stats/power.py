@@ -1,10 +1,9 @@
-"""Power of the test for a hyperparameter's effect: the smallest effect that a study can detect, and the number of trials needed
-for a given effect.
+"""Power of the test for a hyperparameter's effect: the smallest effect that a study can detect, and the number of trials needed for
+a given effect.
 
-An effect is the difference between the response at both ends of a range, in standard deviations of the noise. The test is an
-F-test of a quadratic
-response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n x² / 12,
-because a straight line that rises by x has the variance x² / 12.
+An effect is the difference between the response at both ends of a range, in standard deviations of the noise. The test is an F-test
+of a quadratic response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n
+x² / 12, because a straight line that rises by x has the variance x² / 12.
 """
 
 from __future__ import annotations

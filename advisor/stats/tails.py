@@ -2,8 +2,7 @@
 
 The scale of random changes is estimated from the smaller half of the series' changes; an exponential tail with this scale bounds
 the largest change due to chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative. At
-most a
-quarter of the series may be outliers; more outliers would inflate the scale.
+most a quarter of the series may be outliers; more outliers would inflate the scale.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
 
     The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
     begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes share points, so
-    we treat only changes half a width apart as independent. With this rule, error rates were never above the
-    nominal level in simulated noise, including heavy-tailed and autocorrelated noise.
+    we treat only changes half a width apart as independent. With this rule, error rates were never above the nominal level in
+    simulated noise, including heavy-tailed and autocorrelated noise.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))

@@ -1,9 +1,9 @@
-"""Analyses the end of a training curve: the forecast gain from doubling the training if the curve still falls, or else the start
-of its plateau.
+"""Analyses the end of a training curve: the forecast gain from doubling the training if the curve still falls, or else the start of
+its plateau.
 
 All quantities are shares: steps are shares of the run's steps, costs are shares of the run's gain (highest cost before the best,
-minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; on a linear scale, a
-first cost in the thousands would make all later costs look flat.
+minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; on a linear scale, a first
+cost in the thousands would make all later costs look flat.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 def distance_from_perfect(costs: FloatArray) -> float:
     """Return the final distance of `costs` (n,) from a perfect score, as a share of the initial distance; NaN if unknown.
 
-    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other
-    costs have no known minimum. The initial cost is the first cost, or the median of the first tenth if this median is lower,
-    because a loss may blow up at first. The final cost is the median of the last tenth.
+    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
+    have no known minimum. The initial cost is the first cost, or the median of the first tenth if this median is lower, because a
+    loss may blow up at first. The final cost is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -268,8 +268,8 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
     if _is_tenfold(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
-    # A window of a twentieth of the curve is long enough to remove a single bad evaluation, and too short to shift the start of
-    # the plateau.
+    # A window of a twentieth of the curve is long enough to remove a single bad evaluation, and too short to shift the start of the
+    # plateau.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gain = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
     scatter, inflation, freedom = late_scatter(t, y)

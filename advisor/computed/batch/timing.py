@@ -21,8 +21,8 @@ computing and on waiting.
 SKIPPED_STEPS = 10
 """Number of first logged steps to skip, because data workers start and kernels are compiled during these steps."""
 MAX_TRIALS = 64
-"""Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the
-hyperparameters that a study varies.
+"""Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
+that a study varies.
 """
 MAX_INPUT_SHARE = 0.25
 """Maximum usual share of step time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""

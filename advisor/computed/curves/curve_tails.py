@@ -43,8 +43,8 @@ the best one.
 """
 MIN_STRETCH = 0.55
 """Minimum share of the steps that must have a constant learning rate for a curve to show whether longer training helps. The
-learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 %
-in a warmup-stable-decay schedule. Our choice.
+learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in
+a warmup-stable-decay schedule. Our choice.
 """
 MAX_SETTLED = 0.05
 """Maximum share of the steps after which curves have settled on a common plateau (see `are_on_one_plateau`). Our choice."""
@@ -152,9 +152,7 @@ def best_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if these trials have no
-    curves.
-    """
+    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if these trials have no curves."""
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
     if not complete:
         raise MissingData(

@@ -137,8 +137,7 @@ class PooledRise:
     share: float
     """Median rise as a share of the range of the trial's curve, over the trials in `rising`."""
     p: float
-    """p-value of a sign test over all judged trials, corrected for the choice of the point; 1 if a training metric rises as
-    well.
+    """p-value of a sign test over all judged trials, corrected for the choice of the point; 1 if a training metric rises as well.
     """
     least_p: float
     """Smallest possible p-value: that of the sign test if the metric had risen in all judged trials."""
@@ -147,8 +146,8 @@ class PooledRise:
 
 
 def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
-    """Test by signs whether the validation metric of most trials (best first) is worse at the end than at the same earlier point
-    of their training.
+    """Test by signs whether the validation metric of most trials (best first) is worse at the end than at the same earlier point of
+    their training.
 
     If the true level does not change after this point, a trial is as likely to end higher as lower, whatever the noise. Three
     evaluations of each of many trials therefore suffice. Return None if no trial has three evaluations, or if no trial rises.
@@ -161,8 +160,8 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
     chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
-    # If the rise is significant from several points, report the point with the best value of the metric, because overfitting
-    # begins there.
+    # If the rise is significant from several points, report the point with the best value of the metric, because overfitting begins
+    # there.
     shown = chances <= max(_MAX_P_OF_RISE, chances.min())
     point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
@@ -272,10 +271,9 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     worse.
 
     If dropout was only searched far below its usual strength, search its usual range. Otherwise, extend the range of the searched
-    regulariser in whose range the best trial lies highest. A regulariser is left out if it showed no use, or if its best trial
-    lies in the lower half of the range, because stronger regularisation was tried. If none remains, compare 0 and several
-    strengths of a regulariser
-    that the study keeps fixed, or else of dropout or weight decay.
+    regulariser in whose range the best trial lies highest. A regulariser is left out if it showed no use, or if its best trial lies
+    in the lower half of the range, because stronger regularisation was tried. If none remains, compare 0 and several strengths of a
+    regulariser that the study keeps fixed, or else of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
     best = study.ranked()[:1]

@@ -103,8 +103,8 @@ def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Rankin
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
-        # Smoothing may lower the first trial below others, but its probability of being the best is at least as high as that of
-        # any other trial.
+        # Smoothing may lower the first trial below others, but its probability of being the best is at least as high as that of any
+        # other trial.
         keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise=float(np.median([t.noise for t in trials])),

@@ -20,8 +20,8 @@ from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
 MATERIAL = 0.002
-"""Minimum difference between results that matters, as a share of the result, or of its distance from 1 if the result is between
-0.5 and 1.
+"""Minimum difference between results that matters, as a share of the result, or of its distance from 1 if the result is between 0.5
+and 1.
 
 We chose a value that means 0.007 for a loss of 3.28, or 0.01 percentage points for an accuracy of 95 %.
 """
@@ -70,8 +70,8 @@ def settings(study: Study) -> tuple[Setting, ...]:
 def compared(study: Study) -> tuple[Setting, ...]:
     """Return the settings of a study that compares a few settings; empty for a study that searches.
 
-    A study compares settings in two cases: it repeated each setting, or it varies no numeric hyperparameter that is tuned.
-    Settings that differ only in their code do not count, because a study file cannot state code versions.
+    A study compares settings in two cases: it repeated each setting, or it varies no numeric hyperparameter that is tuned. Settings
+    that differ only in their code do not count, because a study file cannot state code versions.
     """
     tried = settings(study)
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())

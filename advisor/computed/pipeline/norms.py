@@ -25,8 +25,8 @@ class BatchNorm:
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the batch normalisation of a trial; with 0 layers if the model has none or all are frozen; None if the trial logged
-    no layers.
+    """Return the batch normalisation of a trial; with 0 layers if the model has none or all are frozen; None if the trial logged no
+    layers.
     """
     facts = _load_json(trial, "batch_norm")
     if facts:

@@ -51,8 +51,8 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return the standard error of each trial's best objective (k,), from the size of its validation set.
 
     The standard error of a share of right or wrong examples follows from the number of examples; the standard error of other
-    metrics follows from the standard deviation over the examples. Raises MissingData, with the name of the value to log, if a
-    trial did not log a required value.
+    metrics follows from the standard deviation over the examples. Raises MissingData, with the name of the value to log, if a trial
+    did not log a required value.
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
@@ -83,8 +83,8 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
 
 
 def _std_metric(study: Study) -> str:
-    """Return the name of the metric that holds the objective's standard deviation over the examples: the recommended name, or
-    TRL's name for rewards.
+    """Return the name of the metric that holds the objective's standard deviation over the examples: the recommended name, or TRL's
+    name for rewards.
     """
     ours, of_rewards = (study.spec.objective.metric + suffix for suffix in (contract.STD_SUFFIX, "_std"))
     found = study.kind == "reinforcement-learning" and ours not in study.metrics and of_rewards in study.metrics
@@ -92,8 +92,8 @@ def _std_metric(study: Study) -> str:
 
 
 def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
-    """Return the objective's standard deviation over the examples for each trial (k,): the last value logged up to the trial's
-    best step.
+    """Return the objective's standard deviation over the examples for each trial (k,): the last value logged up to the trial's best
+    step.
     """
     deviations = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):

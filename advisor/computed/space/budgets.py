@@ -1,7 +1,7 @@
 """Finds trials of several lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results, so a hyperparameter whose values differ between short and long runs seems to matter. Only trials
-of the same length show whether it does.
+Longer runs give better results, so a hyperparameter whose values differ between short and long runs seems to matter. Only trials of
+the same length show whether it does.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ ROOM_AFTER_CHANGE = (0.5, 0.25)
 LEADERS = 2
 """Number of best trials that a range must contain: two, because the second best may be as good as the best."""
 MIN_CUT = 0.1
-"""Minimum share of a range to cut off at one end. Our choice; a smaller cut is not worth a change.
-"""
+"""Minimum share of a range to cut off at one end. Our choice; a smaller cut is not worth a change."""
 MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter at which a model is fitted."""
 MAX_POINTS = 150
@@ -265,9 +264,8 @@ def _subrange_to_keep(
 ) -> tuple[float, float]:
     """Return the subrange (low, high) that contains the leading trials and, probably, the best setting of each case.
 
-    If the best trial is the outermost one on a side, the subrange extends to the end of the range on this side. draws: positions
-    of the
-    best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried:
+    If the best trial is the outermost one on a side, the subrange extends to the end of the range on this side. draws: positions of
+    the best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried:
     positions of all trials; within: probability that the best position lies in the subrange.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])

@@ -31,8 +31,7 @@ def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | Non
 
     Return None if the interval is unknown: if there are few results, the settings form a grid, the sampler used earlier results,
     many trials were pruned, or the fitted response predicts only results better than the best one. In 60 simulated studies of 8 to
-    48 random settings, the
-    best result of another study lay within the 80 % interval with probability 0.75.
+    48 random settings, the best result of another study lay within the 80 % interval with probability 0.75.
     """
     tried = settings.read(study)
     try:

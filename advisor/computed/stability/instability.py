@@ -101,8 +101,8 @@ def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
 def within_reach(study: Study, reach: float) -> JudgedTrials:
     """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's learning rate.
 
-    Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or
-    no trial is feasible, return all ended trials.
+    Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or no
+    trial is feasible, return all ended trials.
     """
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = learning_rates(study), study.ranked()
@@ -272,8 +272,8 @@ def clip_action(norms: FloatArray) -> Message:
 
 
 def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
-    """Propose a clipping threshold around the 90th percentile of the unclipped gradient norms; if there are no norms, advise to
-    log them.
+    """Propose a clipping threshold around the 90th percentile of the unclipped gradient norms; if there are no norms, advise to log
+    them.
 
     raised_from: the present threshold, if it clips most updates and therefore determines the length of the updates.
     """

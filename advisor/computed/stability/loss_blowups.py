@@ -305,8 +305,8 @@ def _is_clear(blowup: Blowup | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None if there is no such divergence, or if the loss had not fallen
-    before it.
+    """Return the trial's divergence after early training; None if there is no such divergence, or if the loss had not fallen before
+    it.
     """
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
@@ -332,9 +332,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged although all logged values are finite, because most of its earlier gain is lost at the
-    end.
-    """
+    """Return True if the trial diverged although all logged values are finite, because most of its earlier gain is lost at the end."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 

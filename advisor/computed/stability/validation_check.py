@@ -23,8 +23,8 @@ _MAX_EQUAL = 2.0
 _MIN_IMPROVEMENT = 0.05
 """Minimum improvement that counts, as a share of the curve's gain before the rise."""
 _MAX_SCATTER = 0.1
-"""Maximum difference between levels that noise can cause in a usable curve, as a share of the curve's gain before the rise;
-noisier curves are ignored.
+"""Maximum difference between levels that noise can cause in a usable curve, as a share of the curve's gain before the rise; noisier
+curves are ignored.
 """
 
 
