@@ -62,7 +62,8 @@ class BatchSteps(Rule):
     """
     target: Share = 0.95
     """Target as a share of the gain of the worst batch size. Our choice: a target closer to the plateau of the curve is reached at
-    a step that chance decides."""
+    a step that chance decides.
+    """
     values: Count = 6
     """Minimum total number of trials over all batch sizes, either of different settings or repeats of one setting."""
     false_alarms: Share = 0.05
@@ -149,7 +150,7 @@ def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsC
 
 
 def _action(fastest: float, knee: float) -> Message:
-    """Return what to do. `fastest`: batch size with the shortest time to the target, NaN if unknown."""
+    """Return the recommended action. `fastest`: batch size with the shortest time to the target; NaN if unknown."""
     if fastest == knee:
         return say(
             "Use a batch size of {size}: it reaches the target first and needs the least computing.", size=Number(knee)

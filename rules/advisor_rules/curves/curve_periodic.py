@@ -67,7 +67,8 @@ class CurvePeriodic(Rule):
     """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
     """Maximum share of studies in which noise alone raises a finding. This limit is lower than in other rules, because a finding
-    starts a search for bugs."""
+    starts a search for bugs.
+    """
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about a period."""
@@ -158,7 +159,7 @@ def _steps(study: Study, cycle: Cycle) -> Number:
 
 
 def _period_message(study: Study, cycle: Cycle) -> Message:
-    """Return the period in steps and as a part of an epoch."""
+    """Return a text with the period in steps and as a part of an epoch."""
     steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
     if not cycle.part:
         return (

@@ -23,7 +23,7 @@ _ADVICE = (
     "as well."
 )
 _CONFIDENCE = 0.6
-"""Confidence before noise is considered: the fall is measured, but a fall from another model's answers can be harmless."""
+"""Confidence before noise is considered: the fall is measured, but can be harmless if the answers come from a different model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Fall:
     after: float
     """Mean over the second half of the training."""
     p: float
-    """p-value of a late cross-entropy above the limit."""
+    """p-value of the test that the late cross-entropy exceeds the limit."""
 
     @property
     def ratio(self) -> float:
@@ -134,7 +134,7 @@ def _fall(study: Study, trial: Trial, most: float) -> _Fall | None:
     entropy, metric = -study.curve(trial, "chosen_logp").finite.values, study.signals["chosen_logp"]
     if len(entropy) < MIN_POINTS:
         return None
-    # Each step of a training sees other answers.
+    # Each training step uses different answers, so training values are noisier than evaluations.
     first = 1 if split_of(metric) == "valid" else max(len(entropy) // 10, 3)
     start, late = float(entropy[:first].mean()), mean_level(entropy[len(entropy) // 2 :])
     return _Fall(trial, -start, -late.mean, late.p_above(most * start)) if start > 0 else None
