@@ -22,8 +22,8 @@ _OWN_FOLDER = (
     "Transformers Trainer, add --output-dir trainer-output/{run_id}."
 )
 _OVERWRITTEN = 0.95
-"""Confidence that checkpoints under the same path were overwritten; relative paths can belong to different working directories. Our
-choice.
+"""Confidence that checkpoints under the same path were overwritten. It is below 1, because equal relative paths can belong to
+different working directories. Our choice.
 """
 
 
@@ -169,8 +169,8 @@ def _caption(lost: int, judged: int) -> Message:
 
 
 def _number_as_good(study: Study, top: KeptModel) -> int:
-    """Return the number of trials whose best value lies within noise of the best trial's, because the luckiest of them was
-    selected.
+    """Return the number of trials whose best value lies within noise of the best trial's best value. The best trial was selected
+    from these, so its value is lucky.
     """
     margin = 0.0 if top.rise is None else 2 * top.rise.error
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))

@@ -15,7 +15,7 @@ from advisor.model.message import Code, joined, listed, say
 from advisor.model.study import Study
 
 _DECAYS = ("cosine", "linear", "polynomial", "exponential")
-"""Kinds of schedules that lower the learning rate from the first steps after the warmup on."""
+"""Kinds of schedules in which the learning rate starts to fall directly after the warmup."""
 
 
 class ScheduleIgnored(Rule):
