@@ -50,8 +50,8 @@ class SpaceBoundaryInfeasible(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those beyond the threshold."""
     factor: Factor = 4.0
-    """Maximum factor between the best trial and the threshold on a log scale. This factor is two of the doublings that probes
-    use."""
+    """Maximum factor between the best trial and the threshold on a log scale. This factor is two of the doublings that probes use.
+    """
     reach: Share = 0.15
     """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05
@@ -88,7 +88,9 @@ class SpaceBoundaryInfeasible(Rule):
                 yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 
     def _near(self, domain: Domain) -> tuple[float, float]:
-        """Return maximum distances from the threshold, in the unit range: for any trial, and for the trial next to it."""
+        """Return the maximum distances of the best trial from the threshold, in the unit range: for any trial, and for the trial
+        next to the threshold.
+        """
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)

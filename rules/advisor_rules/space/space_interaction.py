@@ -62,12 +62,14 @@ class SpaceInteraction(Rule):
     """Maximum number of pairs to report, most certain first."""
     material: Share = 0.03
     """Minimum share of the variation between trials that the interaction must explain. An eightfold shift of the best learning rate
-    explains 4 % to 8 % in a range of six decades."""
+    explains 4 % to 8 % in a range of six decades.
+    """
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
     """Maximum share of studies without interactions in which the test is significant. Fewer than half of these also reach
-    `dependent`."""
+    `dependent`.
+    """
     noise: Share = 0.05
     """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
 
@@ -147,9 +149,9 @@ class SpaceInteraction(Rule):
 
 
 def _advice(little: str, great: str) -> Message:
-    """Return the advice for two hyperparameters, of which `little` has the smaller effect."""
+    """Return the advice for two interacting hyperparameters; `little` has the smaller effect of the two."""
     batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name)]
-    if len(batches) == 1:  # the batch size is chosen by throughput
+    if len(batches) == 1:  # the batch size is one of the two; it is chosen by throughput
         other = great if batches == [little] else little
         return say(AGAIN, other=Name(other), batch=Name(batches[0]))
     return say(TOGETHER, little=Name(little), great=Name(great))

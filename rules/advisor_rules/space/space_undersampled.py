@@ -69,7 +69,8 @@ class SpaceUndersampled(Rule):
 
     little: Share = 0.1
     """Maximum acceptable loss from halving the trials, as a share of the difference within their best third. On windows of dense
-    grids it separated studies without a setting near the optimum from those with eight or more."""
+    grids it separated studies without a setting near the optimum from those with eight or more.
+    """
     little_of_all: Share = 0.02
     """Maximum acceptable loss, as a share of the best trial's lead over the median, if the best third of the trials hardly differ.
     """
@@ -176,7 +177,9 @@ class SpaceUndersampled(Rule):
 
 
 class _ExpectedGain(NamedTuple):
-    """Gain of twice as many trials, with an 80 % interval, and the probability that it exceeds the limit and the noise."""
+    """Expected gain from twice as many trials, with an 80 % interval, and the probability that this gain exceeds the limit and the
+    noise.
+    """
 
     expected: float
     low: float
@@ -185,7 +188,7 @@ class _ExpectedGain(NamedTuple):
 
     @property
     def text(self) -> Message:
-        """The gain as a phrase; an interval without width means that it is only known to be bounded."""
+        """The expected gain as a phrase; if the interval has no width, only an upper bound of the gain is known."""
         if not self.low < self.expected < self.high:
             return say("at most about {high}", high=Number(self.high, 2))
         numbers = {k: Number(v, 2) for k, v in (("gain", self.expected), ("low", self.low), ("high", self.high))}
@@ -207,7 +210,8 @@ def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: boo
 
 def _lead(costs: FloatArray, share: float) -> float:
     """Return the difference between the best trial's result and the result at this share of the ranking; failed trials are left
-    out."""
+    out.
+    """
     ordered = np.sort(costs)  # NaN costs come last
     fine = int(np.isfinite(ordered).sum())
     with np.errstate(over="ignore"):
