@@ -240,8 +240,8 @@ def _tighten(
 ) -> tuple[float, float]:
     """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
 
-    If one end of the range stays, the part does not change, because `space-boundary` may move that end, and chooses the other one
-    as well.
+    If one end of the range stays, the part does not change, because `space-boundary` may move this end and then also chooses the
+    opposite end.
     """
     if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range

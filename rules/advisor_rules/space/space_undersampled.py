@@ -196,10 +196,10 @@ class _ExpectedGain(NamedTuple):
 
 
 def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
-    """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
-    between seeds.
+    """Return the expected gain from twice as many trials, predicted by the fitted response. known: True if the limit includes the
+    noise between seeds.
 
-    Gains decrease, so no gain exceeds the upper bound of the last doubling's gain.
+    Gains shrink with each doubling of the trials, so the next gain does not exceed the upper bound of the last one.
     """
     more = rerun.further_results(study)
     gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))

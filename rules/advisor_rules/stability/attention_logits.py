@@ -17,7 +17,7 @@ from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import Logits
 
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: the logits may be the effect of another fault."""
+"""Confidence before noise is considered: large logits may be the effect of a different fault."""
 
 
 class AttentionLogits(Rule):
@@ -124,7 +124,9 @@ class AttentionLogits(Rule):
 
 
 def _action(study: Study, good: Sequence[Logits], grown: Sequence[Logits]) -> Message:
-    """Return the advice, with the lowest learning rate of the trials with grown logits if all good trials have lower ones."""
+    """Return the advice. If all good trials have lower learning rates than the trials with grown logits, the advice states the
+    lowest rate of the latter.
+    """
     lowest = min(instability.rate_of(study, e.trial) for e in grown)
     if max(instability.rate_of(study, e.trial) for e in good) < lowest:
         rates = say("Keep the learning rate below {rate}.", rate=Number(lowest))
