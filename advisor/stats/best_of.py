@@ -1,4 +1,6 @@
-"""The expected best cost of n trials as a function of n, computed exactly. Lower costs are better; a NaN cost marks a failed trial."""
+"""The expected best cost of n trials as a function of n, computed exactly. Lower costs are better; a NaN cost marks a
+failed trial.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ class HalvingLoss:
     """
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided at `level`."""
+        """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided
+        at `level`.
+        """
         if not self.loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape

@@ -19,7 +19,8 @@ SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior distribution of a fitted response."""
 SURFACE_SHARE = 0.25
-"""Share of the significance level that tests on the response surface get; the surface models effects that single axes do not show.
+"""Share of the significance level that tests on the response surface get; the surface models effects that single axes
+do not show.
 """
 TURN_QUANTILE = 0.5
 """Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the next
@@ -336,6 +337,8 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) 
 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs: (n,), finite."""
+    """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs:
+    (n,), finite.
+    """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

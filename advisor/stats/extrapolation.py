@@ -27,7 +27,8 @@ _RATE_SLOPE = 0.5
 width, -0.71 in Step Law, and 0 with mup.
 """
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
-"""Standard deviations for costs, of the same two quantities as for log learning rates; their unit is the range of the known costs.
+"""Standard deviations for costs, of the same two quantities as for log learning rates; their unit is the range of the
+known costs.
 """
 _COST_SLOPE = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
@@ -79,7 +80,9 @@ def _draw_mixture(
     slope: float,
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
-    """Return posterior draws from the models in the grid, each a (feature, drift, deviation), in proportion to their likelihoods."""
+    """Return posterior draws from the models in the grid, each a (feature, drift, deviation), in proportion to their
+    likelihoods.
+    """
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []

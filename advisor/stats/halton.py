@@ -33,7 +33,9 @@ def _primes(number: int) -> list[int]:
 
 
 def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
-    """Return one random permutation of the digits 0..base - 1 for each digit position that a double resolves, shape (places, base)."""
+    """Return one random permutation of the digits 0..base - 1 for each digit position that a double resolves, shape
+    (places, base).
+    """
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
         rng.shuffle(row)

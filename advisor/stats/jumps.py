@@ -23,7 +23,8 @@ _TENFOLD = 10.0
 _MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
-"""Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is not a jump.
+"""Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is
+not a jump.
 """
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745

@@ -152,7 +152,9 @@ def best_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if these trials have no curves."""
+    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if these trials have
+    no curves.
+    """
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
     if not complete:
         raise MissingData(

@@ -137,7 +137,8 @@ class PooledRise:
     share: float
     """Median rise as a share of the range of the trial's curve, over the trials in `rising`."""
     p: float
-    """p-value of a sign test over all judged trials, corrected for the choice of the point; 1 if a training metric rises as well.
+    """p-value of a sign test over all judged trials, corrected for the choice of the point; 1 if a training metric
+    rises as well.
     """
     least_p: float
     """Smallest possible p-value: that of the sign test if the metric had risen in all judged trials."""

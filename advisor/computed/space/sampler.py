@@ -18,7 +18,9 @@ WEAKENED = 0.8
 
 @computed
 def p_value(study: Study) -> float | None:
-    """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too few trials."""
+    """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too
+    few trials.
+    """
     # Trials of earlier rounds were drawn from other ranges and do not show how this round was sampled.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:

@@ -332,7 +332,9 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged although all logged values are finite, because most of its earlier gain is lost at the end."""
+    """Return True if the trial diverged although all logged values are finite, because most of its earlier gain is lost
+    at the end.
+    """
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 

@@ -198,7 +198,9 @@ def _read_histories(
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Add the curves' points to the collector. Curves that bulk requests do not return completely are read with one request each."""
+    """Add the curves' points to the collector. Curves that bulk requests do not return completely are read with one
+    request each.
+    """
     threads = 1 if kind == "files" else _MAX_THREADS
 
     def report(done: int) -> None:

@@ -28,7 +28,8 @@ class ParameterRoles:
     lengths: Mapping[str, Parameter]
     """Parameters that are the length of training, by the trials' last steps. Lengths are fixed, because no study searches them."""
     left_out: frozenset[str]
-    """Parameters to leave out: duplicates of other parameters, and numbers that other parameters determine without a known formula.
+    """Parameters to leave out: duplicates of other parameters, and numbers that other parameters determine without a
+    known formula.
     """
     steps: tuple[int | None, ...]
     """Planned number of steps of each trial, read from a parameter in `lengths`; None if unknown."""

@@ -225,7 +225,9 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, tri
 
 
 def _lost(loss: FloatArray) -> tuple[float, float] | None:
-    """Return (lowest level, level at the end) of a training loss that rose again by most of its earlier fall; None if it did not."""
+    """Return (lowest level, level at the end) of a training loss that rose again by most of its earlier fall; None if
+    it did not.
+    """
     tail = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
     lowest = float(_running_median(loss, _MIN_FLAT).min())
     # The lowest point of the tail is used, because losses of single batches are noisy.

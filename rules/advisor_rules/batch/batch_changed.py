@@ -48,7 +48,9 @@ class BatchChanged(Rule):
     """Minimum number of learning rates in a tuned round; with fewer, there is no best rate with a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding for each round that changed the batch size or a related setting without tuning the learning rate again."""
+        """Yield one finding for each round that changed the batch size or a related setting without tuning the learning
+        rate again.
+        """
         rounds = _trials_by_study(study)
         if len(rounds) < 2:
             parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""

@@ -62,8 +62,7 @@ class BatchSteps(Rule):
     """
     target: Share = 0.95
     """Target as a share of the gain of the worst batch size. Our choice: a target closer to the plateau of the curve is reached at
-    a step that chance decides.
-    """
+    a step that chance decides."""
     values: Count = 6
     """Minimum total number of trials over all batch sizes, either of different settings or repeats of one setting."""
     false_alarms: Share = 0.05

@@ -56,8 +56,8 @@ class BatchThroughput(Rule):
     )
 
     material: Share = 0.1
-    """Minimum relative increase of the throughput that makes a larger batch worthwhile; the batch-size probe uses the same limit.
-    """
+    """Minimum relative increase of the throughput that makes a larger batch worthwhile; the batch-size probe uses the same
+    limit."""
     doubling: Factor = 1.5
     """Minimum factor by which twice the batch size raises the throughput, to count as nearly doubled; the batch-size probe uses
     the same limit.

@@ -105,7 +105,9 @@ def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
 
 
 def _evaluation_interval(curve: Curve) -> int | None:
-    """Return the number of steps between evenly spaced evaluations; None if the evaluations are not evenly spaced or are too few."""
+    """Return the number of steps between evenly spaced evaluations; None if the evaluations are not evenly spaced or
+    are too few.
+    """
     if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]

@@ -230,7 +230,9 @@ class CurveOverfitting(Rule):
 
 
 def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
-    """Return (action, changes). best: step at which the trial is best; fine-tuned models are advised to train only up to this step."""
+    """Return (action, changes). best: step at which the trial is best; fine-tuned models are advised to train only up
+    to this step.
+    """
     if not extension.is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."

@@ -67,8 +67,7 @@ class CurvePeriodic(Rule):
     """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
     """Maximum share of studies in which noise alone raises a finding. This limit is lower than in other rules, because a finding
-    starts a search for bugs.
-    """
+    starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about a period."""

@@ -83,9 +83,8 @@ class CurveSaturated(Rule):
     rest: Share = 0.05
     """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice as much. Our choice."""
     margin: Factor = curve_tails.MARGIN
-    """Length of the next training as a multiple of the steps until the curves settle. Our choice is rather high, because a training
-    that is too short does more harm than one that is too long.
-    """
+    """Length of the next training as a multiple of the steps until the curves settle. Our choice is rather high, because a
+    training that is too short does more harm than one that is too long."""
     saved: Share = 0.25
     """Minimum share of the steps that can be saved. Our choice."""
     material: Share = 0.01

@@ -214,7 +214,9 @@ def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> M
 
 
 def _search_lower_rates(study: Study) -> tuple[Change, ...]:
-    """Return the change to search the two decades below the range of the learning rate; empty if the learning rate cannot be lower."""
+    """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
+    cannot be lower.
+    """
     rates = instability.learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):

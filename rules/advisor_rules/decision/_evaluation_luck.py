@@ -1,4 +1,6 @@
-"""Detects a best trial that leads only because its evaluations are the noisiest: the lowest of many noisy costs is low by chance."""
+"""Detects a best trial that leads only because its evaluations are the noisiest: the lowest of many noisy costs is low
+by chance.
+"""
 
 from __future__ import annotations
 

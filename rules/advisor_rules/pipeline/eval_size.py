@@ -79,8 +79,7 @@ class EvalSize(Rule):
     """Number of best trials to compare. Our choice."""
     agreement: Share = validation.AGREEMENT
     """Correlation of two trials' errors over the examples. Published disagreement rates of two training runs of one architecture
-    imply about one half.
-    """
+    imply about one half."""
     blur: Share = 0.1
     """Maximum detectable difference, as a share of the distance from the best to the median trial. Our choice."""
     rare: Count = 20

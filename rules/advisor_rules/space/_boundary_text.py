@@ -101,7 +101,9 @@ def _halves_text(study: Study, tried: settings.Settings, name: str, side: Side, 
 
 
 def _improve_in_fit(study: Study, name: str, side: Side) -> Message:
-    """Return a sentence that says that results improve towards this end although the outermost trial is worse than its neighbours."""
+    """Return a sentence that says that results improve towards this end although the outermost trial is worse than its
+    neighbours.
+    """
     domain = study.spec.parameters[name]
     text = "With the other hyperparameters accounted for, results improve towards {end}, the {side} end of {name}."
     if len(study.searched) == 1:

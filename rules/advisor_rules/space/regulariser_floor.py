@@ -52,8 +52,7 @@ class RegulariserFloor(Rule):
     goal: ClassVar[Goal] = "boundary"
     strong: Share = _regularisers.STRONG
     """Minimum share of dropped units or smoothed labels at the low end of a linear range at which the regularisation counts as
-    strong.
-    """
+    strong."""
     strong_decay: Share = _regularisers.STRONG_DECAY
     """Minimum weight decay or penalty at the low end of a range that counts as strong, unless all trials use SGD."""
     strong_decay_sgd: Share = _regularisers.STRONG_DECAY_SGD

@@ -63,8 +63,7 @@ class ScientificEffect(Rule):
     """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
     most: Count = 6
     """Maximum number of hyperparameters whose values are compared: declared scientific ones first, then those with the strongest
-    effects. Intervals are corrected for the total number of such hyperparameters.
-    """
+    effects. Intervals are corrected for the total number of such hyperparameters."""
     others: Count = 12
     """Maximum number of other hyperparameters in the fitted response: those with the strongest effects."""
     false_alarms: Share = 0.05
@@ -72,7 +71,9 @@ class ScientificEffect(Rule):
     """
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible difference."""
+        """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
+        difference.
+        """
         tried = settings.read(study)
         repeated = _difference_of_repeats(study, tried, self.levels)
         if repeated is not None:

@@ -50,8 +50,8 @@ class SpaceBoundaryInfeasible(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those beyond the threshold."""
     factor: Factor = 4.0
-    """Maximum factor between the best trial and the threshold on a log scale. This factor is two of the doublings that probes use.
-    """
+    """Maximum factor between the best trial and the threshold on a log scale. This factor is two of the doublings that probes
+    use."""
     reach: Share = 0.15
     """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05

@@ -70,8 +70,7 @@ class SpaceInsensitive(Rule):
     """Minimum probability that the hyperparameter is negligible."""
     largest: Share = 0.15
     """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is too
-    uncertain in small studies.
-    """
+    uncertain in small studies."""
     false_alarms: Share = 0.05
     """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, confidence is lower. It is
     also the significance level of all tests together if results depend on a hyperparameter with a certain choice.

@@ -62,14 +62,12 @@ class SpaceInteraction(Rule):
     """Maximum number of pairs to report, most certain first."""
     material: Share = 0.03
     """Minimum share of the variation between trials that the interaction must explain. An eightfold shift of the best learning rate
-    explains 4 % to 8 % in a range of six decades.
-    """
+    explains 4 % to 8 % in a range of six decades."""
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
     """Maximum share of studies without interactions in which the test is significant. Fewer than half of these also reach
-    `dependent`.
-    """
+    `dependent`."""
     noise: Share = 0.05
     """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
 

@@ -46,8 +46,7 @@ class SpaceTunedSteps(Rule):
 
     rounding: Share = 0.02
     """Maximum relative difference in length times batch size at which trials count as seeing equally many examples. It is not 0,
-    because epochs are rounded to steps.
-    """
+    because epochs are rounded to steps."""
     small: Share = 0.1
     """Minimum difference in length for a warning instead of a note, as a share of the longest training."""
 

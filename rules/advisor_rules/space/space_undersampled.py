@@ -69,8 +69,7 @@ class SpaceUndersampled(Rule):
 
     little: Share = 0.1
     """Maximum acceptable loss from halving the trials, as a share of the difference within their best third. On windows of dense
-    grids it separated studies without a setting near the optimum from those with eight or more.
-    """
+    grids it separated studies without a setting near the optimum from those with eight or more."""
     little_of_all: Share = 0.02
     """Maximum acceptable loss, as a share of the best trial's lead over the median, if the best third of the trials hardly differ.
     """

@@ -78,7 +78,9 @@ class UnfairComparison(Rule):
     """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value with the greatest disadvantage."""
+        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value with the greatest
+        disadvantage.
+        """
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
         if not comparisons:

@@ -72,8 +72,7 @@ class StepPosition(Rule):
     """Minimum share of the good trials whose best step is late."""
     material: Share = curve_tails.MATERIAL
     """Minimum forecast gain from doubling the training, as a share of the trial's gain, that justifies longer training; as in
-    `curve-still-improving`.
-    """
+    `curve-still-improving`."""
     decayed: Share = curve_tails.DECAYED
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
