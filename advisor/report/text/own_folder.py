@@ -41,7 +41,7 @@ def with_own_folder(words: Sequence[str], run_id: str, folder: str | None) -> li
         if not _RUN_ID.search(value):
             completed[i] = f"{prefix}{folder or value}/{run_id}"
     names = {name for word in words if (name := _name(word)) is not None}
-    if names & _TRAINER_OPTIONS:
+    if any(word.startswith("--") and _name(word) in _TRAINER_OPTIONS for word in words):
         completed += [] if "seed" in names else ["--seed", "0"]
         completed += [] if names & _OPTIONS else placeholders.TRAINER_OUTPUT.format(run_id=run_id).split()
     return completed
