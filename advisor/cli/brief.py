@@ -12,9 +12,9 @@ import click
 from advisor.model.words import clean, shorten
 
 MAX_CHARS = 4500
-"""Maximum characters of a short answer: 1,500 tokens of at least three characters."""
+"""Maximum characters of a short answer: 1,500 tokens, counted with three characters each."""
 _LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
-"""Maximum items of a list and characters of a text, from generous to tight; the first pair for which the answer fits is used."""
+"""Pairs (maximum items per list, maximum characters per text), loosest first. We use the first pair with which the answer fits."""
 
 Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
 
@@ -33,14 +33,15 @@ def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
         text = _bounded_json_line(data, always, items, chars)
         if len(text) <= MAX_CHARS:
             return text
-    while len(text) > MAX_CHARS and data:  # very many keys: drop the last, least important ones
+    while len(text) > MAX_CHARS and data:  # too many keys: drop the last key, the least important
         data = dict(list(data.items())[:-1])
         text = _bounded_json_line(data, always, *_LIMITS[-1])
     return text
 
 
 def _bounded_json_line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
-    """Return the bounded data as one line. The keys are bounded separately, so that empty values can be printed."""
+    """Return the data, with shortened lists and texts, as one line of JSON. Each key is shortened separately, because keys in
+    `always` are printed even if their values are empty."""
     parts: dict[str, Json] = {}
     for key, value in data.items():
         part = _shorten_value({key: value}, items, chars)

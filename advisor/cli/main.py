@@ -88,7 +88,7 @@ _UNUSABLE_PATH_ERRNOS = (
     errno.ENOSPC,
     errno.EROFS,
 )
-"""Error codes of a path that the user named, or of its disk, which are not errors of this program."""
+"""Codes of operating-system errors that the user's path or disk causes, not a bug in this program."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _prepare_output() -> None:
-    """Prevent two failures of a command: names that the terminal cannot encode, and closed standard streams."""
+    """Prevent two causes of crashes: names that the terminal cannot encode, and closed standard streams."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -147,6 +147,6 @@ def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
     if len(one_line) > _MAX_ERROR_CHARS:  # shorten the middle: the end of the message says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
-    with suppress(OSError):  # if standard error is not writable, the exit status still reports the error
+    with suppress(OSError):  # if standard error is closed, the exit status still shows the failure
         click.echo(f"advisor: {one_line}", err=True)
     sys.exit(status)

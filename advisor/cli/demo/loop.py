@@ -1,6 +1,6 @@
-"""Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
+"""Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor plans from the first round's trials.
 
-The second round is not scripted: it runs the study file that the analysis of the first round wrote.
+The second round has no prepared study: it runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study. Several processes share the trials, as loops on several machines would."""
+    """Train all trials of the study. Several processes share the trials, like tuning loops on several machines."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
@@ -118,7 +118,7 @@ _open_once = lru_cache(maxsize=1)(open_study)
 
 def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
     """Train the first trial that no process has claimed or finished."""
-    from advisor.cli.demo.train import train  # imported here, because this module imports torch
+    from advisor.cli.demo.train import train  # imported here, because `train` imports torch
 
     study = _open_once(file, tracking_uri=uri)
     for trial in study.trials(seed=seed):

@@ -1,6 +1,7 @@
 """The tools of `advisor mcp`. Each returns one line of JSON, in which texts of the store are quoted.
 
-The docstrings are the descriptions that agents read. The store is fixed at the start, so no call can name a host or a file.
+The docstrings are the descriptions that agents read. The tracking store is chosen when the server starts, so no tool call can name
+a host or a file.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Setting: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools on one store."""
+    """The tools of `advisor mcp`, which all work on one tracking store."""
 
     tracking_uri: str | None
     allow_run: bool

@@ -30,7 +30,7 @@ _LOCAL_SUFFIXES = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CA
 
 @dataclass(frozen=True, repr=False)
 class RemoteJob:
-    """An analysis to run on another machine. It has no repr, because its fields may hold passwords."""
+    """An analysis to run on another machine. The class has no repr, because its fields may hold passwords."""
 
     version: str
     options: Mapping[str, Any]
@@ -52,7 +52,7 @@ class RemoteJob:
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "
                 "install the same version on both"
             )
-        os.environ.update(self.environment)  # safe, because no other work runs in this process
+        os.environ.update(self.environment)  # safe: this process runs nothing but the job
         _check_store(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
             folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]

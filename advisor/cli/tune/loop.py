@@ -28,7 +28,7 @@ _POLL_INTERVAL_S = 5.0
 
 @dataclass
 class Loop:
-    """A search with a folder for its blocks."""
+    """A search in blocks of trials, with a folder for the blocks' study files."""
 
     search: Search
     record: Record
@@ -36,12 +36,13 @@ class Loop:
     folder: Path
     first_seed: int
     say: Callable[[str], None]
-    """Prints one line."""
+    """Function that prints one line of text."""
     _failed: int = 0
-    """Number of trials in the latest blocks, as far back as every trial of each block failed."""
+    """Number of trials in the latest successive blocks of which every trial failed; 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
-        """Train blocks until the budget is spent, and return them. An interrupted search resumes after its last decision."""
+        """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last
+        decision."""
         known = files.read_block_files(self.folder)
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
@@ -64,7 +65,8 @@ class Loop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`, which is repeated while the store does not answer. All calls of a search are repeatable."""
+        """Return the result of `call`, which is repeated while the store does not answer. Every call that a search makes can be
+        repeated safely."""
         waits = "The store does not answer; the search waits for it and then goes on."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
@@ -114,11 +116,15 @@ class Loop:
                 return
             if not waits:
                 self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
-            waits, launcher = True, replace(launcher, retry="none")  # do not restart trials that failed in the meantime
+            waits, launcher = (
+                True,
+                replace(launcher, retry="none"),
+            )  # a trial that failed while we waited is not restarted
             time.sleep(_POLL_INTERVAL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
-        """Raise TrialsFailed if all trials of the latest blocks failed, so that further trials would fail too."""
+        """Raise TrialsFailed if all of the last `MAX_FIRST_FAILURES` or more trials failed: further trials would probably fail,
+        too."""
         self._failed = self._failed + summary.total if summary.failed == summary.total else 0
         if self.launcher.options.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
             return

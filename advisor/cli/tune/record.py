@@ -32,26 +32,26 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_COST_SHARE = 0.1
-"""Minimum cost of a trial, as a share of its planned steps, because starting a training also costs time."""
+"""Minimum cost that we count for a trial, as a share of its planned steps, because starting a training also takes time."""
 _CUT_SHORT_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
-"""Statuses of trials that ended early and cost only the steps that they trained."""
+"""Statuses of trials that ended early, so that only the steps that they trained count as their cost."""
 
 
 @dataclass
 class Record:
-    """The trials of a search in one experiment. It implements the analyst of the search."""
+    """The trials of a search in one MLflow experiment. Implements the search's interface to the analysis."""
 
     experiment: str
     location: Location
     start: StudySpec
     words: Sequence[str]
-    """Words of the command. The analysis may change only values that the command passes."""
+    """Words of the training command. The analysis may change only values that this command passes to the training."""
     append: bool
     rules: Sequence[Rule]
     declined: list[str] = field(default_factory=list)
     """One sentence for each value that the last analysis wanted to set but that the command does not pass to the training."""
     _runs: Experiment | None = None
-    """The runs from the latest read."""
+    """The experiment's runs at the time of the latest read."""
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Record:
             )
 
     def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
-        """Raise AdvisorError if the store lacks the runs of an ended block: the store is another one, or the runs were deleted."""
+        """Raise AdvisorError if the store lacks the runs of an ended block: the user named another store, or deleted the runs."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
             raise AdvisorError(
@@ -74,7 +74,7 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trials. A running trial counts with the values that it has logged."""
+        """Return the blocks with their trials. A running trial counts with the values that it has logged so far."""
         runs = self._runs = self._read()
         trained = {t.id: t for group in _group_files(files) for t in _read_group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]

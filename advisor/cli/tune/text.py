@@ -90,7 +90,7 @@ def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
 
 
 def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
-    """Return a sentence with the best result so far; empty without trials."""
+    """Return a sentence with the best result so far; "" if there are no trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""
