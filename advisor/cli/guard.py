@@ -134,7 +134,7 @@ def _write(file: Path, verdict: RunVerdict) -> None:
 
 
 def _sleep_with_parent(seconds: float, parent: int) -> bool:
-    """Sleep for this many seconds and return True. If the calling process exits in the meantime, return False at once."""
+    """Sleep for this many seconds and return True. If the calling process exits in the meantime, return False within a second."""
     until = time.monotonic() + seconds
     while os.getppid() == parent and psutil.pid_exists(parent):
         left = until - time.monotonic()

@@ -39,7 +39,7 @@ _CUT_SHORT_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
 
 @dataclass
 class Record:
-    """The trials of a search in one MLflow experiment. Implements the search's interface to the analysis."""
+    """The trials of a search in one MLflow experiment. Implements the protocol `Analyst` of `advisor.planning.blocks`."""
 
     experiment: str
     location: Location

@@ -11,7 +11,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 
 _MAX_INTEGERS_IN_RANGE = 1000
-"""Maximum number of integers in a range, because the file lists each of them."""
+"""Maximum number of integers in the range of a hyperparameter, because the file lists each integer."""
 
 
 def render(export: Export) -> str:

@@ -28,11 +28,11 @@ _TRAINING_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """An earlier trial of the study that has ended."""
+    """A trial of the study that has ended."""
 
     params: Mapping[str, Value]
     value: float | None
-    """Best value of the objective that the trial reached; None if the trial failed."""
+    """Best objective value that the trial reached; None if the trial failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Export:
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of a search. Optuna runs these trials first, then searches the space."""
+    """Trials to run instead of a search; Optuna runs them first and then searches the space."""
     past: Sequence[PastTrial] = ()
-    """Trials of the study that have ended. Only Optuna accepts them."""
+    """Trials of the study that have ended; only Optuna's script can contain them."""
 
 
 class Exporter(Protocol):
@@ -88,7 +88,7 @@ def _short_yaml(value: object) -> str:
 
 
 def why_comment(parameter: Parameter) -> str:
-    """Return an end-of-line comment with the reason for the parameter's range, or "" if no reason is stated."""
+    """Return an end-of-line comment with the reason for the parameter's range, or "" if the study states no reason."""
     return f"  # {comment_line(parameter.why)}" if parameter.why else ""
 
 
@@ -100,7 +100,7 @@ def why_comments(spec: StudySpec) -> Iterator[str]:
 
 
 def comment_line(text: str) -> str:
-    """Return the text on one line and without control characters, so that it can be used in a comment."""
+    """Return the text on one line and without control characters, as a comment requires."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

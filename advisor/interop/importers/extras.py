@@ -19,6 +19,6 @@ def load_library(module: str, tool: str) -> Any:
 
 
 def protobuf_decode_error() -> type[Exception]:
-    """Return the class of protobuf's exception for an invalid message."""
+    """Return protobuf's exception class for an invalid message."""
     error: type[Exception] = load_library("google.protobuf.message", "protobuf").DecodeError
     return error

@@ -23,8 +23,8 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of points and of rows in one file (1.2 GB of memory). The limit exists because a small Parquet file can hold
-billions of equal values.
+"""Maximum number of metric points, and of rows, in one file; so many points take 1.2 GB of memory. Without the limit, a small
+Parquet file could hold billions of equal values.
 """
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum total size in bytes of a Parquet file's decompressed pages. Rows are read in batches, so that only one batch is in
@@ -56,7 +56,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row. A file that grows keeps these cells."""
+    """Return the non-empty cells of the first row, which identify the file: they stay the same while the file grows."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -191,7 +191,7 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
             # Python file.
             table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
         except (OSError, pa.ArrowException) as error:
-            if "Empty CSV" in str(error):  # this block has only blank lines
+            if "Empty CSV" in str(error):  # the block has only blank lines
                 continue
             raise AdvisorError(f"{files.printable_text(path)} is not a CSV table: {first_error_line(error)}") from None
         yield from table.combine_chunks().to_batches()
