@@ -1,4 +1,4 @@
-"""The rounds of a study: the best value of each round, the best so far, and the predicted best."""
+"""The rounds of a study: the best objective value of each round, the best value so far, and the predicted best value."""
 
 from __future__ import annotations
 
