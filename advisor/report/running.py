@@ -14,7 +14,7 @@ from advisor.model.words import encodable
 from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 MAX_NOTED = 32
-"""Maximum number of running trials that rules judge one by one."""
+"""Maximum number of running trials that the rules judge individually."""
 _ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
 
 
@@ -38,7 +38,7 @@ def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningT
 
 
 def stopped_trials(study: Study) -> StoppedTrials:
-    """Return the trials of the study that the guard stopped, and the steps that this saved."""
+    """Return the trials of the study that the guard stopped, and the number of steps that stopping them saved."""
     found, saved = [], 0
     for trial in study.trials:
         stop = read_guard_stop(trial.facts.get("stopped", ""))

@@ -47,7 +47,7 @@ class RangeRows:
 def range_rows(report: ReportData) -> RangeRows | None:
     """Return the ranges of numeric hyperparameters, changed ones first.
 
-    None if there is no next study or it changes no range.
+    None if there is no next study or the next study changes no range.
     """
     if not report.next_studies:
         return None

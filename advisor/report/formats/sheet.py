@@ -70,5 +70,5 @@ def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]
 
 
 def _parameter_source(parameter: Parameter) -> str:
-    """Return who or what set the range of a hyperparameter whose range was not inferred."""
+    """Return where the range of a hyperparameter comes from, for a range that was not inferred."""
     return SAME if parameter.why == SAME else "declared"
