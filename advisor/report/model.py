@@ -182,7 +182,7 @@ class StoppedTrials(FrozenModel):
 
     trials: int = 0
     saved_steps: int = 0
-    """Number of planned training steps that these trials were spared."""
+    """Number of planned training steps that were saved by stopping these trials."""
     each: tuple[StoppedTrial, ...] = ()
     """The stopped trials, the most recently stopped one first."""
 

@@ -50,8 +50,8 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each value in `diff` that the next study has changed to follow another finding, and one sentence if the
-    change makes scores incomparable.
+    """One sentence for each value in `diff` that differs in the next study because other findings change it too, and one sentence
+    if a change makes scores incomparable.
     """
     to_do: Message
     """The finding's action, with the values that the next study has."""
@@ -166,9 +166,9 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
 
 
 def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
-    """Return the rows of the first next study, each with the reason for the change.
+    """Return the lines that the first next study changes, each with the reason for the change.
 
-    If successive rows have the same reason, only the last row states it.
+    If successive lines have the same reason, only the last of them states it.
     """
     if not report.next_studies:
         return ()
@@ -184,12 +184,12 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
-    """Return the cards to act on now, one for each action. The card of `first`, the headline's finding, comes first. Cards whose
-    changes the next study makes follow.
+    """Return the cards to act on now, one for each action. The card of `first`, the headline's finding, precedes the cards whose
+    changes the next study makes.
 
     Cards with advice that no study can follow come last, unless they report a fault of the pipeline, which spoils every study.
-    Deferred findings and findings without a change are left out. Of a group of findings that make the same changes, only one stays:
-    the first whose changes the next study has unaltered, else the cause.
+    Deferred findings and findings without a change are left out. Of the findings with the same cause, one is left out if another
+    makes the same changes: the one kept is the first whose changes the next study has unaltered, else the cause.
     """
     to_do = [c for c in made if c.deferred is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]

@@ -155,7 +155,7 @@ def _importance_of(names: tuple[str, ...], draws: FloatArray, p: float | None = 
 
 
 def close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CloseUp, ...]:
-    """Return close-ups of training curves around the first step that each finding about stability marks."""
+    """Return at most MAX_CLOSE_UPS close-ups of training curves around steps that findings about stability mark."""
     return tuple(islice(_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
