@@ -1,4 +1,4 @@
-"""Short answers for programs: compact JSON of bounded length, with the most important keys first."""
+"""Short answers of commands for programs: compact JSON of bounded length, with the most important keys first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ brief_option = click.option(
 
 
 def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
-    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if empty.
+    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if their
+    values are empty.
 
-    Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, empty values are left out, and
-    numbers have four significant digits.
+    Long lists and texts are truncated; a truncated list ends with "… N more". Keys keep their order, other keys with empty values
+    are left out, and floats have four significant digits.
     """
     for items, chars in _LIMITS:
         text = _bounded_json_line(data, always, items, chars)

@@ -82,7 +82,7 @@ def export(
         if out.is_file() or not out.exists():
             write_files({out.resolve(): text})
         else:
-            out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal
+            out.write_text(text, encoding="utf-8")  # `out` is no regular file, such as a pipe or a terminal
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
     if kind == "optuna" and experiment not in (None, spec.study):

@@ -123,7 +123,7 @@ def answer_question(experiments: Experiments, question: Question, experiment: st
 
 
 def brief_answer(answer: Answer) -> str:
-    """Return the answer as a short line of JSON."""
+    """Return the gate's answer as a short line of JSON."""
     first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
     return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 
@@ -187,7 +187,7 @@ def _figure_lines(answer: Answer) -> list[str]:
 
 
 def _answer_as_markdown(answer: Answer) -> str:
-    """Return the answer as CommonMark: a badge, the action as a heading, the reason, and the figures."""
+    """Return the gate's answer as CommonMark: a badge, the action as a heading, the reason, and the numbers behind it."""
     from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: loads the whole report
 
     todo = answer.action.removesuffix(answer.reason)

@@ -251,7 +251,8 @@ _OPTION_SYNTAX = {
 
 
 def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
-    """Return the default scale of a range: logarithmic for learning rates and positive weight decay, otherwise linear."""
+    """Return the default scale of a hyperparameter's range: logarithmic for learning rates and positive weight decay, else
+    linear."""
     words = set(words_of(name))
     decays = parameter_kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
     return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
@@ -326,6 +327,6 @@ def _file_name_parts(values: Sequence[str]) -> list[str]:
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
         numbered = (f"{slug}_{number}" for number in range(2, len(values) + 2))
-        taken = {other.lower() for other in slugs}  # some file systems are case-insensitive
+        taken = {other.lower() for other in slugs}  # lower case, because some file systems ignore case
         slugs.append(slug if slug.lower() not in taken else next(n for n in numbered if n.lower() not in taken))
     return slugs

@@ -1,4 +1,4 @@
-"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the launch of a study."""
+"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the class that launches a study."""
 
 from __future__ import annotations
 

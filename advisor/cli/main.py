@@ -92,7 +92,7 @@ _UNUSABLE_PATH_ERRNOS = (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. User errors are printed as one line and give exit status 2."""
+    """Run the command line. Errors that the user can mend are printed as one line and give exit status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
     _prepare_output()
     try:
@@ -145,7 +145,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # shorten the middle: the end of the message says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # cut the middle, because the end of the message says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
     with suppress(OSError):  # if standard error is closed, the exit status still shows the failure
         click.echo(f"advisor: {one_line}", err=True)

@@ -62,7 +62,7 @@ def require_separate_folder(out: Path) -> None:
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """The options that `advisor analyze`, `watch` and `survey` have in common."""
+    """Values of the options that `advisor analyze`, `watch` and `survey` have in common."""
 
     tracking_uri: str | None
     objective: str | None

@@ -1,4 +1,4 @@
-"""The options of `advisor init` that write the first study of a language model."""
+"""The options of `advisor init` with which it writes the first study of a language model from a recipe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Count(click.ParamType[int]):
 
 
 def recipe_options(command: Command) -> Command:
-    """Add the options for recipes to a command."""
+    """Decorator that adds the options for recipes to a command."""
     for option in reversed(
         (
             click.option(

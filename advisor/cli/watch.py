@@ -23,8 +23,8 @@ from advisor.report.text.running import alarms, summary_line
 from advisor.tracking.stores.location import parse_tracking_uri
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause is also at least as long as an analysis, so that the store is idle half of the
-time."""
+"""Minimum seconds between two analyses. The pause is also at least as long as the analysis before it, so that we use the store at
+most half of the time."""
 
 
 @click.command()

@@ -46,7 +46,7 @@ BEST_TRIALS = 5
 """Number of best trials whose training curves the report always shows."""
 
 MAX_CURVES = 10
-"""Maximum number of curves in one figure."""
+"""Maximum number of training curves that one figure shows."""
 
 
 def build_report(
@@ -171,7 +171,7 @@ def _mean(study: Study, setting: repeats.Setting) -> SettingMean:
 
 
 def _settings(trial: Trial, study: Study) -> dict[str, Value]:
-    """Return the trial's values of the hyperparameters that the study varies, in the order of the study's spec."""
+    """Return the values that a trial has for the hyperparameters that the study varies, in the order of the study's spec."""
     return {encodable(n): _storable(trial.params[n]) for n in study.searched if n in trial.params}
 
 

@@ -116,7 +116,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in a thread; close the oldest connection first if there are too many."""
+        """Handle a connection in a new thread. If too many are open, close the oldest connection first."""
         with self._guard:
             oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
             self._open.pop(oldest, None)
@@ -139,7 +139,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class LiveReport:
-    """The HTTP server of a report. `with LiveReport(port) as live` runs it until the block ends."""
+    """The HTTP server of a report. `with LiveReport(port) as live` runs the server until the block ends."""
 
     def __init__(self, port: int = 0) -> None:
         """Bind the server to `port`; 0 selects a free port. Raises OSError if the port is in use."""

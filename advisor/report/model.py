@@ -79,7 +79,8 @@ class RuleInfo(FrozenModel):
 
 
 class SettingMean(FrozenModel):
-    """Mean result of a setting over its trials with different seeds, without the trials whose results selected the setting."""
+    """Mean result of a setting over trials with different seeds. Trials whose results led to the choice of this setting are
+    excluded."""
 
     value: float
     trials: int

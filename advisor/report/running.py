@@ -19,7 +19,7 @@ _ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
 
 
 def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
-    """Return the running trials with their verdicts, most urgent first."""
+    """Return the running trials with the guard's verdicts, most urgent first."""
     verdicts = sorted(running_verdicts(study), key=lambda v: (_ORDER.index(v.state), v.trial.index))
     return tuple(_row(study, v, rules if i < MAX_NOTED else ()) for i, v in enumerate(verdicts))
 

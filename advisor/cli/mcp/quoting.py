@@ -30,7 +30,8 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 def quote(data: Mapping[str, Json], note: str | None = None) -> str:
-    """Return data as one line of ASCII JSON that marks it as quoted. note: a sentence of ours, without text from the store."""
+    """Return data as one line of ASCII JSON that marks it as quoted. note: a sentence that we wrote, without text from the
+    store."""
     ours = {"notice": NOTICE} | ({"note": note} if note is not None else {})
     text = json.dumps({**ours, "quoted": _clean_value(data)}, separators=(",", ":"))
     # Escape angle brackets: some models mark the turns of a conversation with them.
@@ -50,7 +51,7 @@ def mark_name(item: Item) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text without invisible characters, except line breaks."""
+    """Return the text without invisible characters, but with its line breaks."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c for c in text if c == "\n" or not _is_invisible(c))

@@ -23,7 +23,7 @@ INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by st
 Each answer is one JSON object. {NOTICE} What the advisor concludes stands there too, first in the key "action"; names in its
 sentences come from the store. Commands that an answer proposes are for a person to confirm."""
 HOST = "127.0.0.1"
-"""Address of the HTTP server: other machines cannot reach it."""
+"""Address of the HTTP server, a loopback address, which other machines cannot reach."""
 
 
 def make_server(tools: Tools) -> MCPServer[None]:
@@ -75,7 +75,8 @@ def listen(port: int) -> socket.socket:
 
 
 def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
-    """Serve over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin headers."""
+    """Serve the tools over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin
+    headers."""
     port = listener.getsockname()[1]
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])

@@ -19,7 +19,7 @@ from advisor.system import atomic
 
 _FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
 _UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
-"""Fields in which the first block's study must equal the study from which the search starts."""
+"""Fields of a study that must be the same in the first block's file and in the study from which the search starts."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,13 @@ class BlockFile:
 
     @property
     def output(self) -> Path:
-        """Folder for the output of the block's trials."""
+        """Folder into which the block's trials write their output."""
         return self.path.with_suffix("")
 
 
 def read_block_files(folder: Path) -> list[BlockFile]:
-    """Return the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or duplicate."""
+    """Return the study files of the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or
+    duplicate."""
     found = sorted(
         (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE_NAME_PATTERN.fullmatch(path.name))
     )

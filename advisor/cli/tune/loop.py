@@ -1,4 +1,4 @@
-"""Trains one block after another: reads the results, asks for the next block, writes the block's file and launches it."""
+"""Trains one block of trials after another: reads the results, asks for the next block, writes its study file and launches it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Loop:
             known, blocks = (
                 [],
                 [],
-            )  # nothing was trained, so decide the first block again: the user may have edited the study
+            )  # no trial was trained, so decide the first block anew: the user may have edited the study
         if not known:
             self.record.check_empty()
         self.record.check_complete(known, blocks)
@@ -71,7 +71,8 @@ class Loop:
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
     def _resume(self, block_files: list[BlockFile]) -> list[BlockFile]:
-        """Train the remaining trials of the last block. If the user corrected the objective, first correct all blocks."""
+        """Train the remaining trials of the last block. If the user corrected the objective, first correct it in the files of all
+        blocks."""
         start, objective = self.search.start, block_files[0].spec.objective
         correctable = not self.record.has_values(objective.metric)
         files.check_start(self.folder, block_files, start, correctable=correctable)
@@ -88,7 +89,7 @@ class Loop:
         return self.search.next_block(blocks)
 
     def _write_block(self, decided: Block, block_files: list[BlockFile], blocks: list[Block]) -> BlockFile:
-        """Write the file of a new block, with the reason for the decision, and return it."""
+        """Write the study file of a new block, which states the reason for the decision, and return the file."""
         start, number = self.search.start, len(block_files) + 1
         before = self.search.space(blocks) if blocks else None
         block = text.with_goal_and_reason(

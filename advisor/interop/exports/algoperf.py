@@ -1,4 +1,5 @@
-"""Writes the search space as tuning_search_space.json, the file that AlgoPerf reads. JSON allows no comments."""
+"""Writes the search space as tuning_search_space.json, the file that AlgoPerf reads. The file has no comments, because JSON allows
+none."""
 
 from __future__ import annotations
 

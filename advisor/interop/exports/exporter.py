@@ -71,7 +71,8 @@ def _inexpressible_error(tool: str, inexpressible: str) -> AdvisorError:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the study's goal, its notes, and the settings that the training script must apply itself."""
+    """Yield comment lines with the study's goal, its notes, and the training settings that the tool cannot express and the script
+    must apply itself."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
@@ -110,7 +111,7 @@ def with_comments(lines: Sequence[str], content: object) -> str:
 
 
 def single_value(parameter: Parameter) -> Value | None:
-    """Return the value of a parameter that can take only one value, or None if it can take several."""
+    """Return the only value that a parameter can take, or None if it can take several values."""
     if parameter.role == "fixed":
         return parameter.value
     return parameter.options[0] if len(parameter.options) == 1 else None

@@ -1,4 +1,5 @@
-"""Writes a script that creates an Optuna study. The script's define-by-run space can express every study file."""
+"""Writes a script that creates an Optuna study. The script can express every study file, because it defines the search space by
+Python code (define-by-run)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from advisor.engine.guard.replay import guard_stopper
 
 
 class GuardPruner(optuna.pruners.BasePruner):
-    """Prunes a trial that cannot become the best of its study, judged by two bounds on its further gain.
+    """Prunes a trial that cannot become the best of its study, judged by two bounds on how much the trial can still improve.
 
         from advisor.interop.exports.optuna import GuardPruner
 
@@ -33,7 +33,7 @@ class GuardPruner(optuna.pruners.BasePruner):
     reports are NaN or infinite is pruned in any case.
 
     All trials must have the same length. A completed trial that ended early is ignored. If any trial reports a step beyond
-    `max_steps`, the bounds rule out no trial.
+    `max_steps`, no trial is pruned because of the bounds.
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:

@@ -119,7 +119,7 @@ class ClientWriter(Writer):
     ) -> int:
         """Send the parameters and all points that are not stored yet. Return the number of points sent.
 
-        points: (metric, all points, stored points) for each metric.
+        points: one tuple (metric, all points, stored points) for each metric.
         """
         from mlflow.entities import Metric, Param
 

@@ -9,7 +9,7 @@ from advisor.model.errors import AdvisorError
 
 
 def load_library(module: str, tool: str) -> Any:
-    """Return the imported module. Raise AdvisorError with the install command if the library is missing."""
+    """Import the module and return it. If its library is missing, raise AdvisorError, which states the install command."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

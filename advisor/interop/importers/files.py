@@ -16,7 +16,7 @@ from advisor.model.errors import AdvisorError
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
 MAX_LINE_BYTES = 32_000_000
-"""Maximum size of one line of a JSON lines file."""
+"""Maximum size in bytes of one line of a JSON lines file."""
 _MAX_PARAMS = 5_000
 _MAX_NESTING_LEVELS = 12
 

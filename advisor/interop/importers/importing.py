@@ -136,7 +136,7 @@ def import_runs(
 
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
-    """Yield the fastest writer for the tracking store. Raise AdvisorError if the store is not writable."""
+    """Yield the fastest writer that the tracking store supports. Raise AdvisorError if the store is not writable."""
     location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException

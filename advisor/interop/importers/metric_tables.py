@@ -1,7 +1,7 @@
 """Reads metric files in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
-An empty cell is a missing value, and `nan` is a logged NaN. A column with the same text in all cells is a parameter. Any other
-text is ignored.
+An empty cell is a missing value, and `nan` is a logged NaN. A column with the same text in all cells is a parameter. Text in other
+columns is ignored.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
-    """Return the step of each row (n,), and a mask (n,) of the rows that have a step."""
+    """Return two arrays of shape (n,): the step of each row, and whether the row has a step."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return counted, np.ones(batch.num_rows, dtype=np.bool_)
@@ -254,11 +254,11 @@ def _as_number(cell: Any) -> float | int | None:
 
 
 def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
-    """Return the cells as numbers (n,), and a mask (n,) of the cells that are numeric."""
+    """Return two arrays of shape (n,): the cells as numbers, and whether each cell is numeric."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         values, known = _cells_as_numbers(cells.dictionary)
-        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null becomes the index len(values)
+        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null gets the index of the NaN appended below
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
     if pa.types.is_timestamp(kind):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))

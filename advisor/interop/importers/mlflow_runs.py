@@ -48,7 +48,7 @@ class NewRun:
 
     @property
     def all_tags(self) -> dict[str, str]:
-        """All tags of the run in the store, including its name and source."""
+        """All tags that the run gets in the store, including those with its name and source."""
         return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
 
 

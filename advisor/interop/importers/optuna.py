@@ -79,7 +79,7 @@ class OptunaStorage:
         return names if self.study is None else [self.study]
 
     def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
-        name = str(study.study_name)  # a journal file may hold a name of any type
+        name = str(study.study_name)  # a damaged journal file may hold a name of any type
         index, metric = self._objective(study)
         direction = study.directions[index].name.lower()
         all_trials = study.get_trials(deepcopy=False)
@@ -203,7 +203,7 @@ class _TrialConverter:
 
     def _content(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
-        # A journal file may hold a value of any type instead of a number.
+        # A damaged journal file may hold a value of any type instead of a number.
         values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
         reported = sorted((s, v) for s, v in values.items() if v is not None)
         curves = Curves()

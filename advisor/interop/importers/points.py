@@ -21,7 +21,7 @@ NO_TIME = -1
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points of one metric as three arrays of shape (n,): steps, values and times."""
+    """Metric points of one run and metric, as three arrays of shape (n,): steps, values and times."""
 
     steps: NDArray[np.int64]
     values: FloatArray
@@ -46,7 +46,7 @@ class Points:
 
 
 class Curves:
-    """Collects the points of one run in any order, in 24 bytes of memory per point."""
+    """Collects the metric points of one run in any order, with 24 bytes of memory per point."""
 
     def __init__(self) -> None:
         self._columns: dict[str, tuple[array[int], array[float], array[int]]] = {}

@@ -69,7 +69,8 @@ class _Row:
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return True if the row's run has no result, as shown by its status, an empty cell or zeros in all numeric columns."""
+        """Return True if the row's run has no result: its status says so, its objective is missing, or all its numeric columns are
+        zero."""
         status, values = self.cells.get(_STATUS, ""), [self.number(c) for c in numeric]
         zeros = not any(values) and not _KEPT.match(status)
         return bool(_CRASHED.match(status)) or zeros or values[0] is None
@@ -116,7 +117,7 @@ class ResultsTsv:
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
     def _numeric_columns(self, rows: Sequence[_Row], file_text: str) -> list[str]:
-        """Return the numeric columns, the objective first."""
+        """Return the names of the table's numeric columns, the objective first."""
         columns = list(rows[0].cells)
         later = columns[columns.index(_COMMIT) + 1 :]
         others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]

@@ -76,7 +76,7 @@ class SqlWriter(Writer):
 
 
 def _artifact_root(location: Location) -> str:
-    """Return the artifact location for new experiments. Raise AdvisorError if the database is not writable."""
+    """Return the folder or URI under which new experiments store artifacts. Raise AdvisorError if the database is not writable."""
     if location.path is None:
         check_database(location)
         return "./mlruns"

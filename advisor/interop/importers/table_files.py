@@ -78,7 +78,7 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
 
 
 def first_error_line(error: Exception) -> str:
-    """Return the first line of the error message."""
+    """Return the first line of the message of an exception."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
 
 
@@ -154,7 +154,7 @@ def _csv_header(path: Path) -> tuple[list[str], str]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
-    except csv.Error:  # a column name has more than 100,000 characters or an incomplete line break
+    except csv.Error:  # a column name that is longer than 100,000 characters, or an incomplete line break
         names = []
     if not names:
         raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
@@ -198,7 +198,7 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
 
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
-    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: quoted cells may contain line breaks."""
+    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: whether quoted cells may contain line breaks."""
     try:
         with path.open("rb") as file:
             file.readline(files.MAX_LINE_BYTES)

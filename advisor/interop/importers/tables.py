@@ -105,7 +105,7 @@ def import_tables(
 
 @dataclass(frozen=True, slots=True)
 class TidyTables:
-    """Importer for a table of trials and a table of their points (`curves`)."""
+    """Importer for a table of trials and a table of their metric points (`curves`)."""
 
     curves: Path
 
@@ -313,7 +313,7 @@ class _TypedTable:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the AdvisorError for an invalid cell; `row` counts from 0, and the message counts from 1."""
+        """Return the AdvisorError for an invalid cell; `row` is counted from 0; the message counts rows from 1."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:

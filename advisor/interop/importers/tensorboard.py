@@ -62,7 +62,7 @@ class _RunPart:
     paths: Sequence[Path]
     prefix: str = ""
     suffix: str = ""
-    """Suffix of metric names. A metric's full name is prefix + tag + suffix."""
+    """Suffix of this part's metric names. The full name of a metric is prefix + TensorBoard tag + suffix."""
 
 
 def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
@@ -81,8 +81,8 @@ def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Pa
 
 
 def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder, else None. `add_scalars` names a folder TAG_SERIES and writes only the tag
-    TAG into it.
+    """Return SERIES if `add_scalars` created the folder, else None. `add_scalars` creates a folder named TAG_SERIES and writes only
+    the tag TAG into this folder.
     """
     for event in _read_events(paths[0], []):
         for value in event.summary.value:

@@ -35,7 +35,7 @@ _COUNT_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders. Each folder of checkpoints is one run.
+    """List the runs in a folder and its subfolders. A folder with checkpoints is one run.
 
     Raises AdvisorError if there are no runs.
     """

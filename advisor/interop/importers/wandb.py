@@ -104,7 +104,8 @@ class _RunReading:
     notes: list[str] = field(default_factory=list)
 
     def content(self, error_prefix: str) -> RunContent:
-        """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
+        """Return the content of the run. A metric that occurs only in the run's summary becomes one point at the run's last
+        step."""
         config, summary = unwrap_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, as_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)

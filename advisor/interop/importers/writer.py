@@ -12,7 +12,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
 
 _OVERWRITTEN_TAGS = (contract.TAG_STUDY_FILE,)
-"""Experiment tags that each import overwrites."""
+"""Tags of an experiment that each import overwrites."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class PlotGroup:
 
 
 def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
-    """Return the groups of plots in page order, without empty groups."""
+    """Return the groups of plots in the order of the page, without empty groups."""
     figures, positions = report.figures, best_positions(report)
     parallel = parallel_figure(report)
     made = (

@@ -67,7 +67,7 @@ class _AxisPlot:
 
     @property
     def failed(self) -> list[_TrialPosition]:
-        """The trials in the strip for failed trials."""
+        """The failed trials, which are drawn in the strip above the plot."""
         return [p for p in self.placed if p.row.failed]
 
 

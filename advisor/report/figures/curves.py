@@ -166,7 +166,7 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
         first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
         return Scale(float(first), float(max(last, first + 1)), left, RIGHT_EDGE, log=True)
     first = min(c.steps[0] for c in curves)
-    # The axis starts at step 0 unless the first logged step would lie in its second half.
+    # The step axis starts at step 0 unless the first logged step would then lie in the second half of the axis.
     low = 0.0 if first <= last / 2 else float(first)
     room = max(1.0, 1e-6 * abs(low))  # relative, because adding 1 to a huge float does not change it
     return Scale(low, max(float(last), low + room), left, RIGHT_EDGE)
@@ -275,7 +275,7 @@ def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
 def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
     """For each mark, draw a ring on the curve, and the mark's label if it does not overlap others. Equal labels are drawn once."""
     written: set[str] = set()
-    boxes: list[tuple[float, float]] = []  # left end and baseline of each label drawn so far
+    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label drawn so far
     for mark in marks:
         spot = _mark_position(frame, mark, drawn)
         if spot is None:

@@ -63,7 +63,7 @@ def _draw_bars(frame: Frame, edges: Sequence[float], counts: Sequence[int]) -> N
     bars = []
     for low, high, n in zip(edges, edges[1:], counts, strict=False):
         if n > 0:
-            # Half a pixel separates neighbouring bars; every non-empty bar is at least 0.8 pixels wide.
+            # Neighbouring bars are half a pixel apart, but every non-empty bar is at least 0.8 pixels wide.
             x, width = frame.x(low) + 0.5, max(frame.x(high) - frame.x(low) - 1, 0.8)
             top = min(frame.y(n), frame.bottom - 1)
             bars.append(

@@ -22,7 +22,8 @@ hyperparameters."""
 _MIN_SLICE_WIDTH = 8.0
 """Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH = 10.0
-"""Maximum width in pixels of the box that shows the effect of chance. A narrow box leaves the trials visible."""
+"""Maximum width in pixels of the box that shows how far chance varies a slice's best result. A narrow box leaves the trials
+visible."""
 
 
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
@@ -62,7 +63,7 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
 def _trial_positions(
     frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool
 ) -> dict[int, tuple[float, float]]:
-    """Return the position of each trial that has a result within the vertical axis, by trial index."""
+    """Return the pixel position, by trial index, of each trial whose result lies within the vertical axis."""
     rows, name = report.figures.trials, isolation.parameter
     position = (
         position_on_scale(frame.x) if numeric else position_in_columns(frame, [s.label for s in isolation.slices])

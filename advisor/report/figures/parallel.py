@@ -30,7 +30,7 @@ If there are more trials, at most 1/8 of the lines are for the best tenth of the
 others. The trials drawn are evenly spaced by rank.
 """
 BEST_SHARE = 0.1
-"""Share of the trials with a result that are highlighted as the best ones."""
+"""Share of the trials that are highlighted as the best ones, among the trials with a result."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
@@ -52,7 +52,7 @@ def parallel_figure(report: ReportData) -> Figure | None:
     places = [float(round(_LEFT_EDGE + i * (_RIGHT_EDGE - _LEFT_EDGE) / len(names))) for i in range(len(names) + 1)]
     axes = [_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
     axes.append(_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
-    # Lines are drawn first, so that the axes and their labels cover them.
+    # The trials' lines are drawn first, so that the axes and their labels cover these lines.
     above, frame.parts = frame.parts, []
     top = max(math.ceil(BEST_SHARE * len(ranked)), 1)
     kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
@@ -101,7 +101,8 @@ def _evenly_spaced_rows(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_
 
 
 def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
-    """Draw a vertical axis with its name and the labels of both ends. `raised` lifts the name to avoid its neighbours."""
+    """Draw a vertical axis with its name and the labels of both ends. raised: whether to draw the name higher, so that it does not
+    overlap the neighbouring names."""
     frame.line(at, _TOP_MARGIN, at, frame.height - _BOTTOM_MARGIN, "axis")
     anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
     edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)

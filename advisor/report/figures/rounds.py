@@ -27,7 +27,7 @@ class _Forecast:
 
 
 def rounds_figure(history: History) -> Figure | None:
-    """Draw one point per round in order. Return None if fewer than two rounds have a result."""
+    """Draw one point per round of the study, in order. Return None if fewer than two rounds have a result."""
     rounds = history.rounds[-MAX_ROUNDS:]
     results = [r.best for r in rounds if r.best is not None]
     if len(results) < 2:

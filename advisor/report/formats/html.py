@@ -1,4 +1,4 @@
-"""The report as one self-contained page. The page sends no request, and its policy allows only its own script."""
+"""The report as one self-contained page. The page sends no request, and its Content-Security-Policy allows only its own script."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: findings by severity, findings not to act on now, then checks without a finding."""
+    """Return (icon, count, label) rows: number of findings by severity, of findings not to act on now, and of checks without a
+    finding."""
     rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
         rows.append(("follows", others, "of these for later"))

@@ -1,4 +1,4 @@
-"""The summary of many experiments for a page and for a terminal. The worst experiments come first."""
+"""The summary of many experiments, for an HTML page and for a terminal. The experiments with the worst state come first."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def sort_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def count_states(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
-    """Return (state, number of experiments) pairs for the states that occur."""
+    """Return (state, number of experiments in this state) pairs for the states that occur."""
     counts = [(state, sum(o.state == state for o in outcomes)) for state in STATE_LABELS]
     return [(state, n) for state, n in counts if n]
 

@@ -33,7 +33,7 @@ MAX_FINDINGS = 8
 """Maximum number of findings in the unfolded part of the report, each on one line."""
 
 MAX_CHARACTERS = 60_000
-"""Maximum number of characters of the report. Code hosts reject a comment of 65,536 characters."""
+"""Maximum number of characters of the Markdown report. Code hosts reject a comment of 65,536 characters."""
 
 
 def render_markdown(report: ReportData) -> str:
@@ -45,7 +45,7 @@ def render_markdown(report: ReportData) -> str:
     fitting = parts[: sum(end <= room for end in ends)]
     if len(fitting) < len(parts):
         fitting.append("The rest is in `report.html`.\n")
-    # Markdown inside the HTML tags is only interpreted between blank lines.
+    # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
     return "\n".join([summary, "", f"<details><summary>{_FOLDED_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
@@ -105,7 +105,7 @@ def _next_study_lines(report: ReportData) -> Iterator[str]:
 
 
 def _folded_lines(report: ReportData) -> Iterator[str]:
-    """Yield the lines of the folded parts: all findings, the later studies, the checks, and the study."""
+    """Yield the lines of the folded sections: all findings, the later studies, the checks, and the description of the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding_lines(report, finding, i))
     for i, step in enumerate(steps(report)[1:], 2):

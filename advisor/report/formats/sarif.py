@@ -77,7 +77,7 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
 
 
 def plain_message(text: str) -> str:
-    """Return the message without links and placeholders: a name may contain `[x](…)` or `{0}`."""
+    """Return the message without links and placeholders: SARIF would interpret a name such as `[x](…)` or `{0}`."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 

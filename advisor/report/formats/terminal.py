@@ -29,7 +29,7 @@ MAX_FINDINGS = 8
 """Maximum number of causes to show, each with the findings that it explains. The HTML page lists all findings."""
 
 MAX_DECISIONS = 6
-"""Maximum number of decisions to show about how the study was read."""
+"""Maximum number of lines to show on decisions about how the experiment was read as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}

@@ -285,7 +285,8 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
 
 
 def decisions(report: ReportData) -> tuple[Decision, ...]:
-    """Return the decisions about how the study was read: inferred properties of the objective, then decisions about the trials."""
+    """Return the decisions about how the experiment was read as a study: inferred properties of the objective, then decisions about
+    trials."""
     known = {
         "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
         "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),

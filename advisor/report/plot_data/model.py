@@ -73,7 +73,7 @@ class CompactCurves(FrozenModel):
     high: float
     log: bool
     beyond: bool
-    """Whether some values of the metric lie outside the vertical axis."""
+    """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
     """One curve per trial in study order, encoded as in `compact_curves.py`; "" if the trial logged no value, None if its curve was
     left out."""
@@ -144,7 +144,7 @@ class Isolation(FrozenModel):
     """Probability (p-value) that by chance some slice's median best result ranks as low as the worst slice's; adjusted for the
     number of hyperparameters."""
     differ: tuple[str, ...] = ()
-    """Other hyperparameters whose values in the best and in the worst slice do not overlap."""
+    """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
 
 class Speed(FrozenModel):
@@ -239,7 +239,7 @@ class Figures(FrozenModel):
     """One row per trial, in the order of the study."""
     curves: tuple[CurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
-    """Ids of the trials whose curves are shown, best trial first."""
+    """Ids of the trials whose training curves are shown, the best trial first."""
     grad_norm: NormHistogram | None = None
     isolations: tuple[Isolation, ...] = ()
     best_of: BestOf | None = None

@@ -118,7 +118,7 @@ def to_target(study: Study) -> ToTarget | None:
 
 
 def importances(study: Study) -> Importances | None:
-    """Return the importance of each hyperparameter and the most significant interactions; None with too few trials."""
+    """Return the importance of each hyperparameter and the most significant interactions; None if there are too few trials."""
     try:
         read = importance.read(study)
     except MissingData:

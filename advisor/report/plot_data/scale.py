@@ -154,7 +154,7 @@ MIN_RATIO_IF_CROWDED = 2
 """Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic. Below this ratio, logarithms hardly
 help."""
 MAX_CLIPPED_SHARE = 0.25
-"""Maximum share of the trials that an axis leaves out to make room for the better half."""
+"""Maximum share of the trials that lie outside an axis to make room for the better half of the trials."""
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
@@ -207,7 +207,7 @@ def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
 
 
 def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include values that must be visible."""
+    """Return the axis limits, widened to include values that must be visible."""
     visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 

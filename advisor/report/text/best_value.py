@@ -176,7 +176,8 @@ def certainty(report: ReportData) -> Message:
 
 
 def _between_trials(report: ReportData) -> Message:
-    """Return a sentence on the uncertainty of the best value, estimated from repeats or from its lead."""
+    """Return a sentence on the uncertainty of the best value, estimated from repeated settings or from the distance to the best
+    other setting."""
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
@@ -252,7 +253,7 @@ def _next_setting(report: ReportData) -> TrialRow | None:
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
-    """Return (label, value, note) of the key figures under the headline."""
+    """Return (label, value, note) for each of the key numbers shown under the headline."""
     searched = len(report.spec.searched)
     return (
         _best_figure(report),

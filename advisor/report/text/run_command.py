@@ -79,7 +79,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
 
 
 def _constant_parameters(study: Study) -> Mapping[str, Value]:
-    """Return the parameters that have the same value in all trials."""
+    """Return the parameters, apart from searched ones, that have the same value in all trials."""
     trials = [t.params for t in study.trials]
     first = trials[0] if trials else {}
     return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
@@ -112,7 +112,7 @@ def run_command(report: ReportData) -> str:
 
 
 def _optuna_script_name(study: NextStudy) -> str:
-    """Return the name of the script to which a study is exported for Optuna."""
+    """Return the file name of the Optuna script to which a study is exported."""
     return f"study_round_{study.spec.round}.py"
 
 
@@ -137,7 +137,7 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
 
 
 def before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return what a person must do before running the first next study's command, one sentence each."""
+    """Return sentences on what a person must do before running the command of the first next study."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]

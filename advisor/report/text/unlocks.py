@@ -1,4 +1,4 @@
-"""Groups the checks that could not run by the data that they need: one line for each thing to log or change."""
+"""Groups the checks that could not run by the data that they need: one line for each kind of data to log or setting to change."""
 
 from __future__ import annotations
 
