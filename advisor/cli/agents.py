@@ -97,8 +97,8 @@ def _read(file: Path) -> str | None:
 
 
 def _with_section(text: str) -> str:
-    """Return the text of AGENTS.md with our old section replaced by the current one, which is appended if there is no old one. Line
-    endings are preserved."""
+    """Return the text of AGENTS.md with our section replaced by its current version, or appended if the text has no such section.
+    Line endings are preserved."""
     line_end = "\r\n" if "\r\n" in text else "\n"
     section = SECTION.replace("\n", line_end)
     marks = text.count(BEGIN), text.count(END)

@@ -115,10 +115,10 @@ class Spread(FrozenModel):
 
 
 class Unlock(FrozenModel):
-    """Something to log or change so that more checks can run."""
+    """One kind of data to log, or a change to the training, so that more checks can run."""
 
     text: MessageField
-    """The action, and the number of checks that it unlocks, in one sentence."""
+    """Sentence with the action and the number of checks that can run after it."""
     checks: tuple[str, ...]
     """Ids of the rules that the action unlocks."""
     code: str | None = None
@@ -154,7 +154,7 @@ class RunningTrial(FrozenModel):
     length: float | None
     """Planned length of the trial in steps; None if unknown."""
     message: MessageField
-    """The verdict with its evidence, or the reason why the trial cannot be judged."""
+    """The guard's verdict with its evidence, or the reason why the guard cannot judge the trial."""
     stop: bool
     """True if the evidence suffices for stopping the trial."""
     notes: tuple[MessageField, ...] = ()
@@ -284,12 +284,12 @@ class ReportData(FrozenModel):
 
     @cached_property
     def heads(self) -> tuple[Finding, ...]:
-        """The findings that no other finding explains, most important first."""
+        """The findings that no other finding explains, the most important first."""
         return tuple(head for head, _ in self.headed)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, most important first; each cause is followed by the findings that it explains."""
+        """All findings, the most important first. Each finding is followed by the findings that it explains."""
         return tuple(f for head, below in self.headed for f in (head, *below))
 
     @property

@@ -1,4 +1,4 @@
-"""Logs a report to the MLflow experiment that was analyzed."""
+"""Logs a report to the MLflow experiment that the report analyzes."""
 
 from __future__ import annotations
 

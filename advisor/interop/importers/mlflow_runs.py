@@ -20,7 +20,8 @@ TAG_SOURCE = "advisor.imported_from"
 """Tag with a JSON list that identifies a run in its source; `UNFINISHED_PREFIX` precedes the list while the run is being
 written."""
 UNFINISHED_PREFIX = "unfinished "
-"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes such runs and writes them again."""
+"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes runs with this prefix and writes them
+again."""
 TAG_STATE = "advisor.imported_state"
 """Tag with a digest of the run's source files at the time of the import. If the digest has changed, the next import adds new
 data."""

@@ -16,7 +16,7 @@ from advisor.report.text.headline import names_in_goal
 from advisor.report.text.study_diff import as_run, describe, same_domain
 
 BEST_TRIALS = 5
-"""Number of best trials to mark on each range."""
+"""Number of best trials that are marked on each range."""
 
 _ROW_HEIGHT = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0

@@ -43,7 +43,7 @@ class FindingsFile(BaseModel):
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """Source of each inferred property of the study, by the name of the property."""
+    """For each inferred property of the study, by name, what it was inferred from."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study."""

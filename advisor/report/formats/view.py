@@ -39,7 +39,7 @@ SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "C
 
 @dataclass(frozen=True)
 class Card:
-    """A finding with everything that the page shows about it."""
+    """A finding, with all the data that the page shows about it."""
 
     ident: str
     finding: Finding
@@ -330,7 +330,7 @@ def _inference_text(reason: str) -> str:
 
 
 def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
-    """Return the verdicts grouped by status."""
+    """Return the rules' verdicts, grouped by status."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 

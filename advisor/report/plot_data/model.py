@@ -31,7 +31,7 @@ class TrialRow(FrozenModel):
     """Step of the trial's best value; the last such step if several have this value."""
     last_step: int | None = None
     evaluations: int = 0
-    """Number of values of the objective that the trial logged."""
+    """Number of times that the trial logged the objective."""
     round: int | None = None
     """Number of the earlier round in which the trial ran; None for a trial of the study itself."""
 
@@ -51,7 +51,7 @@ class TrialCurve(FrozenModel):
 
 
 class CurveSet(FrozenModel):
-    """The curves of one metric for the trials to show."""
+    """The curves of one metric, for the trials whose curves are shown."""
 
     metric: str
     signal: Signal | Literal["objective"] | None = None
@@ -61,7 +61,7 @@ class CurveSet(FrozenModel):
 
 
 class CompactCurves(FrozenModel):
-    """One metric of every trial, which the page's script draws on shared axes."""
+    """The curves of one metric for every trial, which the page's script draws on shared axes."""
 
     metric: str
     columns: int
