@@ -260,7 +260,7 @@ class ReportData(FrozenModel):
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
-        """Each cause with the findings that it explains, the most important cause first.
+        """Each finding that no other one explains (a cause), with the findings that it explains, the most important cause first.
 
         Critical causes come first. Findings with only advice that explain no other finding follow the warnings that change a study.
         Notes follow findings that need action. Findings that are deferred to a later study come last.
