@@ -73,8 +73,9 @@ class Rule(BaseModel):
     not_for: ClassVar[frozenset[Kind]] = frozenset()
     """Kinds of workload to which the rule does not apply. For models other than networks, see also `judge.WITHOUT_NETWORK`."""
     compares_results: ClassVar[bool] = False
-    """Whether the rule compares results of trials, or their length: it does not apply if trainings stopped at a target. If it
-    finds nothing in results that tie, it could see nothing."""
+    """Whether the rule compares results of trials, or their length: it does not apply if trainings stopped at a target."""
+    needs_order: ClassVar[bool] = False
+    """Whether the rule reads the order of the trials' results, so that it can see nothing in results that tie."""
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Relations to findings of other rules that findings of this rule cause."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()

@@ -97,7 +97,7 @@ def evaluation_share(study: Study) -> float:
     saved during evaluations.
     """
     shares = []
-    for times in step_times_of_study(study):
+    for times in step_times_of_study(study) if study.unit == "step" else ():
         curve = study.cost_curve(times.trial)
         known = np.flatnonzero(np.isfinite(curve.times))
         if len(known) < 2:
