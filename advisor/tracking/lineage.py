@@ -147,8 +147,7 @@ def _first_round_name(place: StudyInExperiment, studies: Sequence[StudyInExperim
 
 def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperiment | None:
     """Return the study with this name. If several studies have this name, return the last one that has a study file; if none has
-    one, return the last study.
-    """
+    one, return the last study."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 

@@ -28,8 +28,7 @@ class Failures:
     """Crashed trials that reported running out of memory."""
     stuck: BoolArray
     """Trials that learned nothing: they stayed on a degenerate plateau, or they never beat their first evaluation and in addition
-    had a rising training loss or an outlying result.
-    """
+    had a rising training loss or an outlying result."""
 
     @property
     def any(self) -> BoolArray:

@@ -49,8 +49,8 @@ class Blowup:
     p: float = 1.0
     """p-value of the instability, computed from this trial's points only; 0 for a divergence."""
     share: float = 0.0
-    """Size of the rise as a share of the trial's own gain or fall; inf for a divergence, 0 if the rise is negligible relative to
-    the best trial's gain.
+    """Size of the rise as a share of the trial's own gain; inf for a divergence, 0 if negligible relative to the best
+    trial's gain.
     """
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
@@ -209,9 +209,8 @@ def _largest_unexplained_jump(
 ) -> jumps.Jump | None:
     """Return the most significant unexplained jump of the trial's loss; None if there is none.
 
-    A jump is explained if evaluations do not get worse, because only the definition of the loss changed, or if the losses of most
-    trials rise at the same step, because the schedule or the data changed there. An explained jump is left out, and the next most
-    significant jump is examined.
+    A jump is explained if evaluations do not get worse (only the definition of the loss changed) or if most trials' losses rise at
+    the same step (the schedule or the data changed). Explained jumps are skipped.
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.of(study, trial, metric)
@@ -250,9 +249,7 @@ def _jump_or_collapse(
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if the metric rises in most other trials at the same step, or at the same share of their length, and not by
-    chance.
-    """
+    """Return True if most other trials' metrics rise, beyond chance, at the same step or the same share of their length."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -305,9 +302,7 @@ def _is_clear(blowup: Blowup | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None if there is no such divergence, or if the loss had not fallen before
-    it.
-    """
+    """Return the trial's divergence after early training; None if there is none or the loss had not fallen before."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
@@ -332,9 +327,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged although all logged values are finite, because most of its earlier gain is lost
-    at the end.
-    """
+    """Return True if the trial diverged although all logged values are finite: most of its earlier gain is lost at the end."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 

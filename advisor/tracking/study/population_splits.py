@@ -51,8 +51,7 @@ def _by_task(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 def _by_model(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate runs of different models, unless the models were searched in one comparison: at the same time and in the same
-    ranges.
-    """
+    ranges."""
     for name in _markers(experiment, chosen, _MODELS):
         groups = _by_value(experiment, chosen, name)
         sizes = [len(g) for g in groups.values()]

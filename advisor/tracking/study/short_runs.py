@@ -40,9 +40,8 @@ _RUNGS = 0.001
 lengths.
 """
 _MAX_DELAY = 0.05
-"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval. Tuners
-prune right after an evaluation.
-"""
+"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
+Tuners prune right after an evaluation."""
 _MIN_DENSITY = 5
 """Minimum number of points per evaluation of a metric other than the objective, to show whether a trial ended right after an
 evaluation.

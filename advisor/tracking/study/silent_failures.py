@@ -48,8 +48,7 @@ equally good trials differ in five examples, a given one of them is right in all
 """
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
-and among k + 1 classes.
-"""
+and among k + 1 classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +242,7 @@ def _levels_if_lost(loss: FloatArray, share: float) -> tuple[float, float] | Non
 
 
 def _cost_before(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) -> float:
-    """Return the trial's cost before it learned: its first cost, or the first training loss if the objective measures the same
-    quantity as this loss.
-    """
+    """Return the cost before learning: the first cost, or the first training loss if it measures the objective's quantity."""
     first = float(curve.values[0])
     if metric_direction.quantity(costs.metric) != metric_direction.quantity(metric) or loss.steps[0] >= curve.steps[0]:
         return first
@@ -361,9 +358,7 @@ def _curve_fell(values: FloatArray, distance: float) -> bool:
 
 
 def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
-    """Return the curves whose last half is mostly below this cost. The half is used because a few noisy values below a level do not
-    show that a trial left it.
-    """
+    """Return the curves whose last half is mostly below this cost; a few noisy values do not show that a trial left a level."""
     known = [c for c in costs.curves if len(c.finite)]
     return [c for c in known if float(np.median(_last_half(c.finite.values))) < max_cost]
 

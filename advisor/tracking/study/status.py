@@ -213,8 +213,7 @@ def _decisions(
     guard_stops: Mapping[int, GuardStop],
 ) -> list[Decision]:
     """Return the decisions: one for each kind of ending that was read from the curves, one for all pruned trials, and one for the
-    trials that the guard stopped.
-    """
+    trials that the guard stopped."""
     statuses = Counter(end.status for end in ends)
     decisions = []
     if pruned := statuses["pruned"]:

@@ -12,8 +12,7 @@ from advisor.stats import boundaries
 
 MIN_CROWD = 3
 """Minimum number of best trials that must lie in a region to show that good trials cluster there; one or two may lie there by
-chance.
-"""
+chance."""
 
 
 def message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:

@@ -36,8 +36,7 @@ class Corner:
 
 def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
     """Return the log-likelihood ratio of two models of failures: a separate failure rate in the region, and one rate everywhere; 0
-    if the observed rates are equal.
-    """
+    if the observed rates are equal."""
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
 

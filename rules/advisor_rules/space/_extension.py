@@ -67,9 +67,8 @@ def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: exte
 
 
 def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: Side) -> float | None:
-    """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end
-    does not move.
-    """
+    """Return the new value of the opposite end of a range if one end is extended to `new`; None if the opposite end does not
+    move."""
     low, high = new
     if len(study.searched) == 1 and promising.fit_model(study) is None:
         return _end_of_poor_results(study, tried, name, side)

@@ -27,8 +27,7 @@ get the remaining share.
 """
 FORBIDDEN = 0.8
 """Minimum share of failed trials in a corner of the space at which the next study excludes this corner; if fewer failed, the rule
-only gives advice. Our choice.
-"""
+only gives advice. Our choice."""
 BEST = 5
 """Minimum number of best settings that no region may contain; a larger number is used if `BEST_SHARE` of all settings exceeds it.
 Our choice.

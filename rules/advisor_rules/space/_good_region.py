@@ -201,8 +201,7 @@ def range_with_optimum(
 
 def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
     """Return the part of the range to keep. If one of the best two points lies at an end of this part, the part extends halfway to
-    the next point.
-    """
+    the next point."""
     (low, high), best = kept, positions[np.argsort(costs, kind="stable")[:2]]
     below, above = positions[positions < low], positions[positions > high]
     if len(below) and best.min() <= low:

@@ -106,9 +106,8 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
 
 
 def _standardise(columns: FloatArray) -> FloatArray:
-    """Return columns (n, m) with mean 0 and variance 1, after the worst values are set to one common value; zeros if all values are
-    equal.
-    """
+    """Return columns (n, m) with mean 0 and variance 1, after the worst values are set to one common value; zeros if all values
+    are equal."""
     cut = np.minimum(columns, np.quantile(columns, BETTER, axis=0))
     cut = cut - cut.mean(0)
     spread = cut.std(0)

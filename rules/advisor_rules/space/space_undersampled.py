@@ -210,8 +210,7 @@ def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: boo
 
 def _lead(costs: FloatArray, share: float) -> float:
     """Return the difference between the best trial's result and the result at this share of the ranking; failed trials are left
-    out.
-    """
+    out."""
     ordered = np.sort(costs)  # NaN costs come last
     fine = int(np.isfinite(ordered).sum())
     with np.errstate(over="ignore"):
