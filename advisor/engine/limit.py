@@ -70,9 +70,9 @@ class _Call(threading.Thread, Generic[T]):
         return self._result[0]
 
     def cpu_s(self) -> float:
-        """Return the processor seconds of the thread; 0 on systems without clocks of threads (macOS, Windows).
+        """Return the processor seconds of the thread; 0 on systems without per-thread clocks (macOS, Windows).
 
-        On these systems only the limit in wall time applies, because the processor time of the process includes other threads.
+        On these systems, only the wall-clock limit applies, because the processor time of the process includes other threads.
         """
         if self._clock is None:
             return 0.0
@@ -82,9 +82,9 @@ class _Call(threading.Thread, Generic[T]):
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread, and a second one if the rule caught the first.
+        """Raise an exception in the thread; if the rule catches it, raise a second exception.
 
-        Between the two, the rule has time to finish its `finally` blocks.
+        Between the two exceptions, the rule has time to finish its `finally` blocks.
         """
         for _ in range(2):
             self._raise_in_thread()

@@ -32,10 +32,7 @@ def find_settings(folder: Path) -> Settings:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # tomllib also raises these errors for very long numbers or deep nesting
+    except (ValueError, RecursionError) as error:  # very long numbers or deep nesting raise these errors, too
         raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
     except OSError as error:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""How often rules fired in small real trainings with their cause switched on or off.
+"""Counts how often rules fired on small real trainings in which the problem that a rule detects was switched on or off.
 
 The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write it with `--write`.
 """

@@ -136,7 +136,6 @@ def study_folder(base: Path | None, study: str) -> Path:
 def make_private(folder: Path) -> None:
     """Create the folder if necessary and deny other users access, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(
-        PermissionError
-    ):  # the folder belongs to another user, or the file system does not support permissions
+    # The folder may belong to another user, or the file system may not support permissions.
+    with suppress(PermissionError):
         folder.chmod(0o700)

@@ -50,9 +50,10 @@ def check_trial_count(spec: StudySpec, trials: int | None) -> None:
 def make_queue(
     spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[Entry]]
 ) -> JobQueue:
-    """Return the job queue of a study. trials: number of trials (None: as in the study file).
+    """Return the job queue of a study. trials: number of trials; None means the number in the study file.
 
-    read_earlier: reads the trials of the preceding studies for adaptive samplers. Raises AdvisorError as `check_trial_count` does.
+    read_earlier: function that reads the trials of the preceding studies; only adaptive samplers need it. Raises AdvisorError as
+    `check_trial_count` does.
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))

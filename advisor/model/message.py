@@ -1,4 +1,5 @@
-"""Sentences as templates with typed values, such as numbers and names. Each output format formats the values itself.
+"""Represents sentences as templates with typed values, such as numbers and names. Each output format formats the values in its own
+way.
 
     say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
 
@@ -176,7 +177,7 @@ def _rounded_to(value: float, digits: int, rounding: str) -> float:
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:
-    """Return a message with a measured value and the threshold for that value."""
+    """Return a message that states a measured value and the threshold for this value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
@@ -191,7 +192,7 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
 
 
 def joined(items: Iterable[Item], separator: str = ", ") -> Message:
-    """Join all items in order, including duplicates, with the separator between them."""
+    """Join all items in order, including duplicates, with the separator between neighbours."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
