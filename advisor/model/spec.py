@@ -1,4 +1,4 @@
-"""The study spec: the search space of a study and the reasons for it. `spec_yaml` reads and writes specs."""
+"""The study spec: the search space of a study, with reasons. `spec_yaml` reads and writes specs as YAML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "s
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
 SAME = "the same in every trial"
-"""Reason for fixing a parameter: the trials did not vary it. Study files list parameters with this reason as constants."""
+"""Reason for fixing a parameter that the trials did not vary. Study files list parameters with this reason as constants."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
@@ -321,7 +321,7 @@ class StudySpec(BaseModel):
         return True
 
     def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value; unchanged if the parameter is a constant with this value."""
+        """Return the parameter fixed at this value; return it unchanged if it is already a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
