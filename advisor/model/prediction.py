@@ -1,7 +1,8 @@
 """Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next study's
 trials have ended.
 
-Each prediction contains all numbers needed to judge it without the earlier study. Objective values are not negated.
+Each prediction contains all numbers needed to judge it without the earlier study. Objective values keep their sign, even if higher
+is better.
 """
 
 from __future__ import annotations

@@ -275,10 +275,10 @@ class StudySpec(BaseModel):
                 raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the trial {parameter: value} with all parameters added that can be computed from it.
+        """Return the trial {parameter: value}, with all further parameters that can be computed from its values.
 
-        Derived parameters are computed by `formula`, searched ones by `equals`. A parameter is left out if its condition is not
-        met or if its value is not finite.
+        Derived parameters are computed by `formula`, searched parameters by `equals`. A parameter is left out if its condition is
+        not met or if its value is not finite.
         """
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}

@@ -260,10 +260,11 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data (lower is better): the objective on training data, or else a training loss.
+        """Return the trial's cost on training data (lower is better): the objective on training data; if it was not logged, a
+        training loss.
 
         The curve is empty if neither was logged. Values of `cost_curve` are comparable with the objective on training data, but not
-        with a loss.
+        with a training loss.
         """
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):

@@ -1,6 +1,6 @@
 """Engines run trainings on this machine, a Ray cluster or SLURM. This module defines their interface for launchers.
 
-An engine starts training processes and reports how each ended. Only the launcher knows studies and MLflow.
+An engine starts training processes and reports how each of them ended. It does not know studies and MLflow; only the launcher does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Training(Protocol):
         """Request the training to stop, as Ctrl-C does. A second call kills it. `poll` reports its end."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values by which other launchers can find the training and check whether it still runs."""
+        """Return plain values with which other launchers can find the training and check if it still runs."""
 
 
 class Engine(Protocol):

@@ -1,4 +1,4 @@
-"""Divides this machine's GPUs and CPU threads into slots, each for one trial at a time."""
+"""Divides this machine's GPUs and CPU threads into slots. Each slot runs one trial at a time."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Local:
         return LocalTraining(process, lambda: self._free.append(slot))
 
     def close(self) -> None:
-        """Do nothing: this engine holds no resources."""
+        """Do nothing, because this engine holds no resources."""
 
 
 class LocalTraining:
@@ -78,7 +78,7 @@ def start_process(task: Task) -> TrainingProcess:
     try:
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # After a power failure, the training restarts with a new file, so this one need not be durable.
+        # The file need not survive a power failure, because the training then restarts with a new file.
         write_files({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:

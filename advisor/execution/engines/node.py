@@ -1,4 +1,4 @@
-"""Runs one training to its end on another machine than the launcher's: in a Ray actor or a SLURM job."""
+"""Runs one training to its end in a Ray actor or a SLURM job, usually on a different machine than the launcher's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ if not sys.stdin.buffer.read():
 
 
 def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
-    """Run the task until it ends. A failed start counts as a failed task. stop_requests: returns the number of requests so far."""
+    """Run the task until it ends. A failed start counts as a failed task. stop_requests: function that returns the number of stop
+    requests so far.
+    """
     try:
         process = start_process(task)
     except (AdvisorError, OSError) as error:

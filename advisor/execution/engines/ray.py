@@ -21,7 +21,7 @@ from advisor.system.ray_cluster import Cluster
 _MAX_LOG_BYTES = 5_000_000
 """Maximum number of bytes that a node returns from the end of a log."""
 _MAX_EXTRA_TRAININGS = 1
-"""Number of trainings submitted beyond the cluster's capacity, so that no resources stay idle."""
+"""Number of trainings to submit beyond the cluster's capacity, so that no resources stay idle."""
 _STOP_TIMEOUT_S = 5.0
 """Timeout in seconds for an actor to accept a stop request."""
 
@@ -32,7 +32,8 @@ class Ray:
     def __init__(
         self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
     ) -> None:
-        """address: as for `Cluster`. gpus_per_trial: None means one if the cluster has any. parallel: maximum parallel trainings.
+        """address: as for `Cluster`. gpus_per_trial: None means one if the cluster has any. parallel: maximum number of parallel
+        trainings.
 
         Raises AdvisorError if Ray is not installed or no cluster responds.
         """
@@ -73,7 +74,7 @@ class Ray:
 
 
 class RayTraining:
-    """A training: a Ray actor and the process that it runs."""
+    """A training that runs as a process of a Ray actor."""
 
     def __init__(self, ray: Any, actor: Any, task: Task) -> None:
         self._ray, self._actor, self._task = ray, actor, task

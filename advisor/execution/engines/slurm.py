@@ -26,9 +26,11 @@ _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus
 _QUERY_INTERVAL_S = 20.0
 """Seconds between two queries of SLURM. A job without a result that is missing in two consecutive queries counts as lost."""
 _EXTRA_MINUTES = 5
-"""Minutes by which a job's SLURM time limit exceeds its training's time limit, to stop the training and report its end."""
+"""Minutes by which a job's SLURM time limit exceeds its training's time limit, so that the job can still stop the training and
+report its end.
+"""
 MAX_ARRAY_JOBS = 500
-"""Maximum jobs per array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
+"""Maximum number of jobs per SLURM array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
 
 
 class Slurm:
@@ -89,7 +91,7 @@ class Slurm:
         return started
 
     def close(self) -> None:
-        """Do nothing: this engine holds no resources."""
+        """Do nothing, because this engine holds no resources."""
 
 
 class SlurmQueue:
