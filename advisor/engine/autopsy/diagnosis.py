@@ -193,9 +193,7 @@ def _diagnose_initialisation(record: Record) -> Diagnosis | None:
 
 
 def _has_grown(record: Record) -> bool:
-    """Return whether the gradient norm grew over several steps before the non-finite value. If no gradient norm was logged, check
-    the loss.
-    """
+    """Return whether the gradient norm or the absolute loss grew over several steps before the non-finite value."""
     return any(_grows(values) for values in _series(record))
 
 
@@ -236,8 +234,8 @@ def _divergence(record: Record) -> Diagnosis | None:
 
 
 def _grown_weight(record: Record) -> str | None:
-    """Return the weight that grew `GROWTH`-fold within the first steps, because so few steps show no growth of the gradient norm or
-    the loss; None if no weight did.
+    """Return the name of a weight that grew `GROWTH`-fold within the first steps; None if no weight did. So few steps cannot show
+    growth of the gradient norm or the loss.
     """
     if record.step > FIRST_STEPS:
         return None

@@ -272,7 +272,7 @@ def outcomes(
     *,
     noise: float,
 ) -> list[Outcome]:
-    """Return the outcome of each stopper.
+    """Return the outcome of each early-stopping method.
 
     trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: {name: factory} of
     the early-stopping methods. noise: maximum difference between two results that count as equal.

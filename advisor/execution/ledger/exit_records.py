@@ -35,16 +35,16 @@ class ExitRecord:
     status: str | None = None
     error: str | None = None
     points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
-    """By optimizer step: value of the objective and time of logging (ms since 1970)."""
+    """Maps optimizer steps to (objective value, time of logging in ms since 1970)."""
     stop: GuardStop | None = None
-    """The guard's decision to stop the training, if there was one."""
+    """The guard's decision to stop the training; None if the guard did not stop it."""
 
 
 class ExitRecords:
-    """The exit records in a folder, both of this launcher and of launchers that no longer run."""
+    """The exit records in a folder, from this launcher and from launchers that no longer run."""
 
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
-        # Several stores and experiments may share the folder.
+        # Several tracking stores and experiments may share the folder.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}{_RECORD_SUFFIX}"
         self.others = False

@@ -1,11 +1,12 @@
 """Begins jobs and records in MLflow how they ended.
 
 A launcher begins a job by creating an MLflow run, so launchers on any number of machines agree on who trains which job. A launcher
-that finds another launcher's claim to the same job withdraws its own, so at most one of the two claims remains. A failed launcher
-is detected by its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun again. Their old
-runs are deleted in MLflow, which can restore them.
+that finds a claim of a different launcher to the same job withdraws its own claim, so at most one of the two claims remains. A
+failed launcher is detected by its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun
+again. Their old runs are deleted in MLflow, which can restore them.
 
-Nothing here waits for an unreachable store: methods raise `LaterError`, and the launcher retries while its trainings run.
+No method waits for an unreachable tracking store. Methods raise `LaterError` instead, and the launcher retries while its trainings
+run.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from advisor.tracking.stores.location import Location, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
-"""Maximum seconds to wait after a training process ends for the hook to deliver its data."""
+"""Maximum seconds to wait, after a training process ends, until our hook has delivered its data."""
 TAKEN_STATES = ("done", "busy", "silent")
 """States in which a job cannot be begun."""
 _MAX_PARAMS_PER_REQUEST = 100
@@ -113,12 +114,14 @@ class Ledger:
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
                     self._runs.delete(run_id)
                     remaining.append(job)
-            if remaining:  # launchers that withdrew for each other must retry at different times
+            if remaining:  # two launchers that both withdrew their claims must retry at different times
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create runs for the unclaimed jobs and return them. Add the states of the other jobs to `results`."""
+        """Create runs for the unclaimed jobs and return these runs. Add the states of jobs that are already claimed to
+        `results`.
+        """
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
@@ -143,7 +146,9 @@ class Ledger:
         return claimed
 
     def _resume_run(self, entry: Entry) -> None:
-        """Claim the existing run of a job to continue. Only one tag still shows that the guard had stopped the run."""
+        """Claim the existing run of a job that is to be continued. Afterwards, only one tag shows that the guard had stopped the
+        run.
+        """
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
@@ -208,7 +213,7 @@ class Ledger:
         attempt_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat. details: values that identify the training. To be called every `claims.HEARTBEAT_S` seconds."""
+        """Send a heartbeat. details: values that identify the training. Call this every `claims.HEARTBEAT_S` seconds."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
@@ -218,7 +223,7 @@ class Ledger:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
-        """Log objective values and their times (ms since 1970) by optimizer step. Points that were already logged do no harm."""
+        """Log {optimizer step: (objective value, time in ms since 1970)}. Points that were already logged do no harm."""
         from mlflow.entities import Metric
 
         metric = self._spec.objective.metric
@@ -227,7 +232,9 @@ class Ledger:
             attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record that the guard stops a training. Call this before the training ends, so that readers of the store see no crash."""
+        """Record that the guard stops a training. Call this before the training ends, so that readers of the tracking store do not
+        see a crash.
+        """
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -235,7 +242,7 @@ class Ledger:
     def deliver_left_records(self, records: ExitRecords) -> None:
         """Deliver the exit records that failed launchers left on disk."""
         for record in records.read_left_records():
-            with suppress(RefusedError):  # the record's run was deleted meanwhile
+            with suppress(RefusedError):  # the run of the record has been deleted
                 self.deliver(record)
             records.forget(record.name)
 
@@ -277,9 +284,9 @@ class Ledger:
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DeliveringError
         marked = run.data.tags.get(contract.TAG_STOPPED)
-        stop = read_guard_stop(marked) or stop  # the hook's guard may have recorded a stop first
+        stop = read_guard_stop(marked) or stop  # the guard in our hook may have recorded a stop first
         if stop is not None and self._has_reached(run, stop.length):
-            exit, stop = Exit(0), None  # the training reached its length before the request to stop reached it
+            exit, stop = Exit(0), None  # the training reached its planned length before it received the request to stop
             if marked is not None:
                 self._client.delete_tag(run_id, contract.TAG_STOPPED)
         if stop is not None:
@@ -337,7 +344,7 @@ class Ledger:
         for run in attempt_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
-                continue  # not launched by us, already recorded, or interrupted
+                continue  # skip trainings that we did not launch, already recorded or that were interrupted
             if self._claimant.is_overdue(claim):
                 claims.kill_training(claim)
                 self.end(run_id, Exit(-9, timed_out=True))
