@@ -1,6 +1,7 @@
-"""Saves exit records on disk until MLflow has them, so that none is lost if the store is unreachable or a launcher is killed.
+"""Saves exit records (how trainings ended) on disk until MLflow has them. So no record is lost if the store or a launcher fails.
 
-A launcher holds a file lock while it has records. If it is killed, the lock is freed and the next launcher delivers them.
+A launcher holds a file lock while it has undelivered records. If the launcher is killed, the lock is freed and the next launcher
+delivers the records.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ class Ledger:
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
         """Begin jobs. Return each job with the id of its run, or with one of `TAKEN_STATES` if the job cannot start.
 
-        A returned job may have a new seed: no two trainings of a trial share a seed, even if the study was given more seeds later.
+        A returned job may have a new seed, because no two trainings of a trial may share a seed, even if the number of seeds was
+        raised later.
         """
         begun = attempt_once(lambda: self._begin_jobs(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN_STATES}
@@ -344,7 +345,7 @@ class Ledger:
         for run in attempt_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
-                continue  # skip trainings that we did not launch, already recorded or that were interrupted
+                continue  # skip trainings that we did not launch, and jobs whose end is already recorded
             if self._claimant.is_overdue(claim):
                 claims.kill_training(claim)
                 self.end(run_id, Exit(-9, timed_out=True))
