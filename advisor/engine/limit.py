@@ -64,7 +64,7 @@ class _Call(threading.Thread, Generic[T]):
                 self._ended = True
 
     def result(self) -> T:
-        """Return the result of a call that has ended, or raise its error."""
+        """If the call has ended, return its result or raise its error."""
         if self._error is not None:
             raise self._error
         return self._result[0]

@@ -53,10 +53,11 @@ Settled = Literal["quiet", "not-fired"]
 
 
 class Rule(BaseModel):
-    """A rule of the playbook. Its fields are its thresholds: each has a type and a docstring, and the user can override it.
+    """A rule of the playbook. The fields of a rule are its thresholds. Each threshold has a type and a docstring, and the user can
+    override its value.
 
-    A rule takes a study and yields findings. It creates no plots, writes no logs and reads no other data. If the study lacks
-    data that the rule needs, the rule raises `MissingData`.
+    A rule takes a study and yields findings. A rule creates no plots, writes no logs and reads no data except the study. If the
+    study lacks data that the rule needs, the rule raises `MissingData`.
     """
 
     # `use_attribute_docstrings` is off, because it reads the source of each rule, which takes longer than many rules take to run.
@@ -73,7 +74,9 @@ class Rule(BaseModel):
     probes: ClassVar[frozenset[str]] = frozenset()
     """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[Kind]] = frozenset()
-    """Kinds of workload to which the rule does not apply. For models other than networks, see also `judge.WITHOUT_NETWORK`."""
+    """Kinds of workload to which the rule does not apply. For models other than neural networks, see also
+    `judge.WITHOUT_NETWORK`.
+    """
     compares_results: ClassVar[bool] = False
     """Whether the rule compares the results or lengths of trials. If so, it does not apply if all trainings stopped at a target
     value. If results tie, a rule that finds nothing counts as not assessed.

@@ -13,7 +13,7 @@ _KEYS = ("rules",)
 
 
 def find_settings(folder: Path) -> Settings:
-    """Return the thresholds by rule from the nearest settings file in `folder` or its parents; empty if there is none.
+    """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty if there is no settings file.
 
     Raises AdvisorError if the file is not valid TOML or contains any key other than `rules`.
     """

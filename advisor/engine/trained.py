@@ -1,6 +1,6 @@
 """Counts how often rules fired on small real trainings in which the problem that a rule detects was switched on or off.
 
-The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write it with `--write`.
+The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write this table with `--write`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class Trained:
 
     rule: str
     script: str
-    """Name of the script in `benchmarks/quality` that trains the studies, with its arguments if it has several trainers."""
+    """Name of the script in `benchmarks/quality` that trains the studies. If the script supports several trainers, its arguments
+    are included.
+    """
     positives: int
     """Number of studies with the problem that the rule detects."""
     detected: int

@@ -31,7 +31,7 @@ from advisor.tracking.stores.client import open_client
 from advisor.tracking.stores.location import Location, absolute_uri, require_local
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two readings of the store."""
+"""Minimum seconds between two readings of the tracking store."""
 IDLE_FACTOR = 10.0
 """Minimum ratio of the pause between two readings to the duration of a reading. It limits reading to about a tenth of the process's
 time.
@@ -69,7 +69,7 @@ class Reading:
     stopped: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Maps the name of each trial that a guard stopped to (step, reason) of the stop."""
     error: str | None = None
-    """Reason why the store could not be read, in one line."""
+    """Reason why the tracking store could not be read, in one line."""
 
 
 def pause_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
@@ -132,7 +132,7 @@ class GuardedStudy:
         return add_earlier_trials(rounds.own, rounds.earlier).study
 
     def to_json(self) -> str:
-        """Return these fields as one line of JSON, without the store's URI, which may hold a password."""
+        """Return the fields as one line of JSON, without the tracking store's URI, which may hold a password."""
         spec = None if self.spec is None else self.spec.model_dump(mode="json")
         rest = {n: getattr(self, n) for n in ("experiment", "earlier_rounds", "objective", "direction", "interval_s")}
         return json.dumps({**rest, "spec": spec})

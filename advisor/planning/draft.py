@@ -46,7 +46,9 @@ class Draft:
     """Maps each part of the study to the rule that set it."""
 
     def apply(self, rule: str, change: Change) -> bool:
-        """Apply the change and return whether it altered the study. Raises Conflict if it cannot be applied."""
+        """Apply the change to the draft and return whether the change altered the draft. Raises Conflict if it cannot be
+        applied.
+        """
         if isinstance(change, RepeatTrial) and self.current != self.start:
             raise Conflict("the changed study may find a better trial; that one should be repeated")
         if isinstance(change, SetRange):

@@ -1,9 +1,9 @@
 """Estimates the probability that a search finds a better setting, and the size of the improvement.
 
-Trials of a random or quasi-random search are exchangeable: the best of n + m trials is one of the m new ones with probability
-m / (n + m). Applied to the results so far, the same argument estimates how often the new best trial leads by more than noise, and
-by how much (`advisor.stats.best_of.expected_gain`). This method needs no model of the response. On tabular benchmarks (results of
-already trained networks), it was better calibrated than a Gaussian process; see `docs/decisions.md`.
+Trials of a random or quasi-random search are exchangeable: after n trials and m new ones, the best of all is a new one with
+probability m / (n + m). Applied to the results so far, the same argument estimates how often the new best trial leads by more than
+noise, and by how much (`advisor.stats.best_of.expected_gain`). This method needs no model of the response. On tabular benchmarks
+(results of already trained networks), it was better calibrated than a Gaussian process; see `docs/decisions.md`.
 """
 
 from __future__ import annotations

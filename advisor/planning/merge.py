@@ -1,7 +1,7 @@
 """Combines the changes of all findings into the next studies.
 
 Playbook: "Choosing the goal for the next round of experiments". `stages.in_order` assigns the findings to stages by priority. Each
-stage with changes becomes one study with one goal, based on the study of the stages before it:
+stage with changes becomes one study with one goal. Each study builds on the study of the stages before it:
 
 - A finding is followed, or deferred with a reason (`follow`). If two changes contradict each other, the one with higher priority is
   applied (`draft`). If one finding is the cause of another, the effect's changes wait until the cause is fixed
@@ -88,7 +88,7 @@ class Plan(FrozenModel):
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
-    """Return a file name for each spec, in order, such as `1-search-the-right-space.yaml`."""
+    """Return a file name for each study, such as `1-search-the-right-space.yaml`, numbered in order."""
     return [f"{i}-{slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
 
 

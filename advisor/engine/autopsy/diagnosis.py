@@ -52,7 +52,7 @@ class Diagnosis:
     unknown."""
     certainty: Certainty
     culprit: str
-    """A sentence that states the cause and the evidence for it."""
+    """A sentence that states the cause of the non-finite value and the evidence for this cause."""
     advice: str
 
 

@@ -21,7 +21,7 @@ class RunFacts:
     command: str = ""
     seed: str = ""
     checkpoint: str = ""
-    """Path of the last checkpoint before the first non-finite value, and its step."""
+    """Path and step of the last checkpoint before the first non-finite value."""
     has_batches: bool = False
 
 

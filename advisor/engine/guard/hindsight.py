@@ -50,7 +50,9 @@ class Outcome(FrozenModel):
     saved: float
     """Share of all training steps that the method would have saved; median over the replayed orders."""
     kept: bool
-    """True if the best trial, or a trial within the seed noise of it, would have run to its end."""
+    """True if the method would not have stopped the best trial, or at least one trial whose result equals the best within seed
+    noise.
+    """
     lost: int
     """Number of the best trials that the method would have stopped, in the worst of the replayed orders."""
 
@@ -67,7 +69,7 @@ class Hindsight(FrozenModel):
     best: int = 0
     """Number of best trials that `Outcome.lost` refers to."""
     orders: int = 0
-    """Number of orders in which the trials are replayed: the order in which they began, and random orders."""
+    """Number of orders in which the trials are replayed: the order in which the trials began, and random orders."""
     guard: Outcome | None = None
     others: tuple[Outcome, ...] = ()
     """Outcomes of other early-stopping methods, for comparison with the guard."""

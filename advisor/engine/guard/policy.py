@@ -1,4 +1,4 @@
-"""Decides when the guard may say that a running trial cannot become the best of its study."""
+"""Decides when the guard may report that a running trial cannot become the best trial of its study."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Policy:
     evaluations: int = 10
     """Minimum number of evaluations in a complete training."""
     in_a_row: int = 3
-    """Number of successive evaluations at which both bounds must show that the trial cannot become the best."""
+    """Number of successive evaluations at which both bounds of the trial's gain must show that the trial cannot become the best."""
     exceedance: float = 0.1
     """Accepted probability that a trial that is ruled out would still gain more than `margin` times the largest later gain of its
     siblings.

@@ -57,7 +57,7 @@ class LocalTraining:
         self._freed = False
 
     def poll(self) -> Exit | None:
-        """Return how the process ended and free its slot, or return None while it runs."""
+        """If the process has ended, free its slot and return how it ended; else return None."""
         exit = self._process.poll()
         if exit is not None and not self._freed:
             self._freed = True
@@ -69,7 +69,7 @@ class LocalTraining:
         self._process.stop()
 
     def note(self) -> Mapping[str, Any]:
-        """Return the process's id and start time, by which other launchers recognise it."""
+        """Return the process's id and start time, by which other launchers recognise the process."""
         return process_identity(self._process.pid)
 
 

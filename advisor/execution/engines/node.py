@@ -46,7 +46,7 @@ def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
 
 @contextmanager
 def _killing_group_with_this_process(group: int) -> Iterator[None]:
-    """End the process group when this process ends or is killed, because another node will restart the job."""
+    """End the process group when this process ends or is killed, because a different node will then restart the job."""
     words = [sys.executable, "-c", _WATCHDOG_CODE, str(group), str(STOP_GRACE_S)]
     watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     try:

@@ -102,7 +102,9 @@ class TrainingProcess:
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Request the process group to stop. Kill it after `STOP_GRACE_S` seconds, or immediately at the second call."""
+        """Request the process group to stop. Kill the process group after `STOP_GRACE_S` seconds, or immediately at the second
+        call.
+        """
         if self._stopped_at is not None:
             self._signal_processes(KILL_SIGNAL)
             return

@@ -1,7 +1,7 @@
 """Runs trainings on the nodes of a Ray cluster. Ray selects the node by the GPUs and CPUs that each training needs.
 
-Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the
-command uses. The command runs in the launcher's working directory if it exists on the node (shared file system), else in Ray's
+Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the command
+uses. The command runs in the launcher's working directory if this directory exists on the node (shared file system), else in Ray's
 directory.
 """
 
@@ -89,7 +89,9 @@ class RayTraining:
         return self._exit is not None
 
     def poll(self) -> Exit | None:
-        """Return how the training ended, or None while it runs. If its node failed, the exit has `lost` set."""
+        """Return how the training ended, or None while it runs. If the training's node failed, the returned `Exit` has `lost`
+        set.
+        """
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
             self._exit = self._fetch_exit()
         return self._exit
@@ -121,14 +123,14 @@ class RayTraining:
 
 
 def _actor_class(ray: Any) -> Any:
-    """Return the actor class. It is defined here because its definition needs the imported Ray module."""
+    """Return the actor class. The class is defined inside this function because its definition needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:
             self.stop_requests = 0
 
         def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
-            """Run the task on this node. Return how the process ended and the last lines of its log."""
+            """Run the task on this node. Return (how the process ended, last lines of its log)."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:

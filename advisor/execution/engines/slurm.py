@@ -1,6 +1,6 @@
 """Runs trainings as SLURM jobs, using submitit. Trainings that start together form one job array.
 
-The nodes must see the output folder. Other users cannot read it, because a job's data may contain a password.
+The nodes must see the output folder. Other users cannot read this folder, because a job's data may contain a password.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class SlurmQueue:
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return True if the last query listed the job, False if it did not, and None if SLURM did not respond."""
+        """Return True if SLURM's queue contained the job at the last query, False if it did not, and None if SLURM did not
+        respond.
+        """
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -174,7 +176,7 @@ class SlurmTraining:
             self._job.cancel(check=False)
 
     def note(self) -> Mapping[str, Any]:
-        """Return the job's SLURM id, or the id and start time of its process if it runs on this machine."""
+        """Return the job's SLURM id; if the job is a process on this machine, return the id and start time of the process."""
         if self._queue is None:
             return process_identity(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}

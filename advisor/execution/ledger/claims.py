@@ -98,7 +98,7 @@ class Claimant:
         return "open" if now - self._heartbeats[run_id][1] > MIN_SILENT_POLLING_S else "silent"
 
     def is_launcher_running(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the claim's launcher is another process on this machine that still runs."""
+        """Return True if the launcher that made the claim still runs on this machine and is not this process."""
         return (
             self._is_on_this_machine(claim)
             and claim.get("pid") != os.getpid()
@@ -106,7 +106,7 @@ class Claimant:
         )
 
     def is_overdue(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if a training on this machine has exceeded its time limit and its launcher has failed."""
+        """Return True if the claimed training runs on this machine, has exceeded its time limit, and its launcher has failed."""
         return bool(
             self._is_on_this_machine(claim)
             and not _is_process_running(claim.get("pid"), claim.get("began"))
@@ -116,7 +116,7 @@ class Claimant:
 
 
 def read_claim(text: str | None) -> dict[str, Any]:
-    """Parse a claim's tag. Return an empty dict if it is missing or invalid."""
+    """Parse a claim's tag. Return an empty dict if the tag is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
     except (ValueError, RecursionError):

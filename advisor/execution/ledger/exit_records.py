@@ -54,7 +54,7 @@ class ExitRecords:
         self._lock: FileLock | None = None
 
     def keep(self, record: ExitRecord) -> None:
-        """Write the record to disk. This launcher delivers it to MLflow unless `close` is called first."""
+        """Write the record to disk. This launcher delivers the record to MLflow unless `close` is called first."""
         make_private(self.folder)
         self._lock = self._lock or _new_lock(self.folder)
         self._own.add(record.name)
@@ -84,13 +84,13 @@ class ExitRecords:
             _is_held(lock)
         remove_unfinished_files(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
-            # OSError: another launcher already took the file
+            # OSError: a different launcher already took the file
             with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
                 content = json.loads(file.read_text(encoding="utf-8"))
                 if _is_held(self.folder / Path(str(content.pop("keeper"))).name):
                     self.others = True
                     continue
-                if not file.exists():  # its launcher has meanwhile delivered the record
+                if not file.exists():  # the launcher of the record has meanwhile delivered it
                     continue
                 points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
                 stop = content.pop("stop", None)

@@ -46,7 +46,9 @@ def open_experiment(
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the artifact folder of a new experiment: next to a database file in another folder, else None (MLflow's default)."""
+    """Return the artifact folder of a new experiment: next to the tracking store if it is a SQLite file outside the current folder,
+    else None (MLflow's default).
+    """
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
@@ -75,7 +77,7 @@ def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequenc
 
 
 def _sampling_parts(spec: StudySpec) -> dict[str, Any]:
-    """Return the parts of a study file that determine its trials, without the explanatory texts."""
+    """Return the parts of a study file that determine the study's trials, without explanatory texts."""
     reasons = {"__all__": {"why"}}
     parts = {"parameters", "forbidden", "sampler"}
     return spec.model_dump(include=parts, exclude={"parameters": reasons, "forbidden": reasons})

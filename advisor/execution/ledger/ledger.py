@@ -161,7 +161,8 @@ class Ledger:
         self._runs.continued.discard(entry.run_id)
 
     def continue_trial(self, trial: str) -> Mapping[str, Entry]:
-        """Open a trial that the guard stopped, so that `begin` continues it. Return its jobs by the names of their runs.
+        """Open a trial that the guard stopped, so that `begin` continues it. Return the jobs of the trial, keyed by the name of
+        their run.
 
         trial: name or number. Raises AdvisorError if the guard did not stop the trial.
         """
@@ -248,7 +249,7 @@ class Ledger:
             records.forget(record.name)
 
     def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
-        """Log all data of an exit record and end its run, with the result of `end`."""
+        """Log all data of an exit record to MLflow and end the record's run. Return the result of `end`."""
         self.log(record.run_id, record.points)
         attempt_once(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s, stop=record.stop)

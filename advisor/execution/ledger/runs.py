@@ -157,7 +157,7 @@ class StudyRuns:
         return (min if objective.direction == "minimize" else max)(values, default=None)
 
     def has_objective(self, run: Any) -> bool:
-        """Return whether the run logged the study's objective. The training itself may have declared another objective."""
+        """Return whether the run logged the study's objective. The training script may have declared a different objective."""
         return self._spec.objective.metric in run.data.metrics
 
     def status(self, run: Any) -> str:

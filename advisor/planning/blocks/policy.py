@@ -100,7 +100,7 @@ class _State:
 
     @cached_property
     def space(self) -> StudySpec:
-        """The present search space. Special studies and repeats do not change it."""
+        """The present search space. Special studies and repeats do not change the search space."""
         spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
         changed = any(b.changes_space for b in self.blocks[1:])
         update = {
@@ -192,7 +192,7 @@ class _State:
     def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
         """Return the first study that the analysis plans, adapted to this search; None if the analysis plans none.
 
-        If the study gets a block of trials, its predictions are about these trials.
+        If the study gets a block of trials, the predictions in its file are about these trials.
         """
         sampler = Sampler(seed=self.search.seed + len(self.done))
 
@@ -206,7 +206,9 @@ class _State:
         return self.search.analyst.next_study(spec, trials, prepare)
 
     def _adopt(self, planned: StudySpec | None) -> Block | None:
-        """Return a block of the planned study if it changes the space and the budget suffices for it; else an adaptive block."""
+        """Return a block of the planned study if the study changes the space and the budget is large enough for it; else a block of
+        the adaptive sampler.
+        """
         changing = self._changing(planned) if planned is not None else None
         return changing or self.adaptive(self.space)
 
@@ -226,8 +228,8 @@ class _State:
         return block or self.adaptive(spec, kind="extend")
 
     def _is_worthwhile(self, spec: StudySpec) -> bool:
-        """Return whether the study searches and, if it has another length of training, leaves steps for one more block and the
-        repeats.
+        """Return whether the study searches hyperparameters. If its training length differs from the present one, also require that
+        the budget then suffices for one more block and the repeats.
         """
         longer = not trains_alike(spec, self.space)
         return bool(spec.searched) and (not longer or (FIRST_BLOCKS + 1) * self.search.block <= self._affordable(spec))
@@ -240,8 +242,9 @@ class _State:
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extend(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most `count` trials from the part of a space that lies outside the present space; None if there is no such
-        part."""
+        """Return at most `count` trials from the part of the study's space that lies outside the present space; None if no part
+        lies outside.
+        """
         count = min(count, self._affordable(spec))
         points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))

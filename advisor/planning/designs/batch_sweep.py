@@ -7,7 +7,8 @@ The number `from` is the smallest batch size to try.
 
 *What.* Each of eight batch sizes is trained for `STEPS` steps, and each size is twice the previous one. A trial that runs out of
 memory is recorded as such, and the remaining trials still run. The rule on throughput analyses the result.
-`advisor_pytorch.probes.batch_size_sweep` measures the same in one process with the training's own step function.
+`advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's own step
+function.
 """
 
 from __future__ import annotations

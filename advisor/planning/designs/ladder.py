@@ -122,9 +122,9 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with a learning-rate range whose upper end lies between the highest usable learning rate and the learning
     rates that diverged.
 
-    The range ends at most a decade above the highest usable rate, or half a decade if a lower rate is best. It begins a factor of 3
-    below the best rate if that rate lies at the low end. A few failures do not prove that a learning rate is too high, but the
-    study's few trials tell more at lower learning rates.
+    The range ends at most a decade above the highest usable learning rate; if a lower rate is the best, at most half a decade above
+    it. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below it. A few failures do not
+    prove that a learning rate is too high, but the study's few trials tell more at lower learning rates.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):

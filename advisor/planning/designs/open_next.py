@@ -84,9 +84,9 @@ def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, with
     """Return the ratios of the ends of the new learning-rate range to the best learning rate; each end is at least half a decade
     away.
 
-    With momentum m, a step is as long as a step without momentum at rate / (1 - m), so the best rate changes with 1 - m. The best
-    rate is known to within the factor `within`, so the true value lies at most the square root of this factor above or below the
-    estimate.
+    A step with momentum m is as long as a step without momentum at the learning rate lr / (1 - m), so the best learning rate is
+    proportional to 1 - m. The best learning rate is known to within a factor of `within`, so its true value lies at most the square
+    root of `within` above or below the estimate.
     """
     if rung.name != "momentum" or new.low is None or new.high is None:
         return 1 / HALF_DECADE, HALF_DECADE

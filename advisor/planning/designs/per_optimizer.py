@@ -58,8 +58,8 @@ def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set
     """Return both ends of the learning-rate range, as parts to keep, if the study `own` of one optimizer keeps the optimizer's
     usual range.
 
-    whole: the studies before `divide_by_optimizer` divides them. The trials at hand narrow the range if enough of them had this
-    optimizer.
+    whole: the studies before `divide_by_optimizer` divides them. Trials so far narrow the learning-rate range if enough of them
+    used this optimizer.
     """
     shared = next(filter(None, map(optimizers.shared_rate, whole)), None)
     if shared is None or shared[0] not in own.parameters:
@@ -152,7 +152,9 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
 
 
 def _default_parameter(rung: TunableHyperparameter, trials: int, old: Parameter) -> Parameter:
-    """Return the hyperparameter fixed at its default (moved into its limits), because the study has too few trials to tune it."""
+    """Return the hyperparameter fixed at its default value, because the study has too few trials to tune it. If the default lies
+    outside the declared limits, use the nearest limit.
+    """
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
     value = min(max(rung.default, old.reach[0]), old.reach[1])
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
@@ -165,7 +167,9 @@ def _rate_of(value: Value) -> TunableHyperparameter:
 def _other_optimizers_parameters(
     parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]
 ) -> list[str]:
-    """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
+    """Return the searched hyperparameters that only other optimizers use, without those on which a further hyperparameter
+    depends.
+    """
     rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
     used = {n for p in parameters.values() for n in (p.when or {})}

@@ -37,7 +37,7 @@ ASK = (
 
 
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the study of long runs; if the study does not state the final length, return the advice to state it."""
+    """Return the study of long runs; if `base` does not state the final number of steps, return the advice to state it."""
     final, short = base.final_train_steps, study.spec.max_train_steps
     setting = best_setting(study, base)
     if final is None:

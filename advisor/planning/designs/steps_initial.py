@@ -7,8 +7,8 @@ steps within which at least one trial should fit its training data, or a generou
 learning rates).
 
 *What.* A grid of eight constant learning rates, each trained for N steps without data augmentation and regularisation. A rule
-analyses it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an end of the
-grid, the grid is moved. If no trial fits its training data, N is increased.
+analyses the grid: the number of steps of the fastest trial becomes the first `max_train_steps`. If the fastest learning rate lies
+at an end of the grid, the grid is moved. If no trial fits its training data, N is increased.
 """
 
 from __future__ import annotations

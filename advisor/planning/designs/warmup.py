@@ -2,15 +2,15 @@
 
 Playbook: "Learning rate warmup".
 
-*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers:
-`unstable_learning_rate` (the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple
-of it at which training should become stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
+*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers: `unstable_learning_rate`
+(the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple of it at which training should become
+stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
 
-*What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The rate
-rises linearly from 0 over `warmup_steps` and then stays constant for twice as long. `warmup_steps` takes four log-spaced values
-from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A separate rule analyses
-the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if the warmup exceeds 5 %
-of them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
+*What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The
+learning rate rises linearly from 0 over `warmup_steps` steps and then stays constant for twice as many steps. `warmup_steps` takes
+four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A
+separate rule analyses the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if
+the warmup exceeds 5 % of them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _times_within_usual(study: Study, rate: str, unstable: float, times: float) 
 
 
 def candidates(steps: int) -> tuple[int, ...]:
-    """Return log-spaced warmup lengths for a training of this many steps; the longest is a tenth of it."""
+    """Return log-spaced warmup lengths for a training of `steps` steps; the longest warmup takes a tenth of these steps."""
     longest = int(MAX_WARMUP * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
     even = np.geomspace(shortest, longest, LENGTHS)

@@ -1,8 +1,9 @@
 """Draws trials based on earlier results, by Bayesian optimisation with a Gaussian process. This is the playbook's choice for
 exploitation.
 
-Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and its earlier trials, so any launcher can
-compute it at any time. Trials outside the present space also inform the model, so no result is lost when a range moves.
+Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and earlier trials, so any launcher can
+compute the same suggestion at any time. Trials outside the present space also inform the model, so no result is lost when a range
+moves.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Observation:
 
     params: Mapping[str, Value]
     value: float | None = None
-    """Value of the objective. If it is None or not finite and the trial has ended, the trial has failed."""
+    """Value of the objective. If the trial has ended and the value is None or not finite, the trial has failed."""
     running: bool = False
     """Whether the trial is still running; if so, `value` is ignored."""
 

@@ -25,7 +25,7 @@ range.
 _FAILS_ABOVE = 0.5
 """Level of the failure indicator above which a trial is predicted to fail; the indicator is 0 for a result and 1 for a failure."""
 _LEAST_SPREAD = 0.05
-"""Minimum standard deviation of the indicator of failures: a few trials never prove that a setting always works."""
+"""Minimum standard deviation of the predicted failure indicator, because a few trials never prove that a setting always works."""
 
 
 class Axes:
@@ -94,8 +94,9 @@ class Axes:
         count: int,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Return `count` points near each of these points. In each new point, one hyperparameter lies outside its range but inside
-        its wider range."""
+        """Return `count` points near each of these points. In each new point, one hyperparameter lies outside its present range but
+        inside the range in `wider`.
+        """
         out = self.near(points, count, _BEYOND_SCALE, rng)
         low, high = self.spec.parameters[name].to_unit(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)
