@@ -19,7 +19,7 @@ class StopSignals:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count stop signals within the block and suppress their usual effect. Call this only in the main thread."""
+        """While the block runs, count stop signals and suppress their usual effect. Call this only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

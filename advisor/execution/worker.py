@@ -292,7 +292,7 @@ class _Worker:
                 item.ended_at = time.monotonic()
                 with suppress(
                     OSError
-                ):  # disk full: the exit record is lost only if this launcher is killed before MLflow has it
+                ):  # disk full: the exit record is only lost if this launcher is killed before MLflow has the record
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
             if time.monotonic() >= max(item.retry_at, self._outage.retry_at):
                 self._record_end(item, item.exit)

@@ -37,7 +37,7 @@ class MoreRuns(FrozenModel):
     """Id of a run with this setting."""
     runs: int
     seeds: tuple[int, ...] = ()
-    """Seeds to use; empty if no run logged its seed."""
+    """Seeds for the further runs; empty if no run so far logged its seed."""
     steps: float | None = None
     hours: float | None = None
 

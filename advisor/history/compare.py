@@ -110,10 +110,10 @@ def compare(
     """Compare the candidate with the incumbent and decide if the candidate should be adopted.
 
     Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
-    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability that, of two equally good settings,
-    one is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because users often name the better setting
-    the candidate. power: probability that the advised number of seeds shows a true gain of the observed size. max_seeds: maximum
-    number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
+    complexity; by default, the smallest gain that matters (`repeats.MATERIAL`). level: probability that, of two equally good
+    settings, one is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because users often name the
+    better setting the candidate. power: probability that the advised number of seeds shows a true gain of the observed size.
+    max_seeds: maximum number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _require_comparable(candidate, incumbent)
     tried, best = _tried_and_best(candidate, incumbent)

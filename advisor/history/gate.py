@@ -1,5 +1,5 @@
-"""Decides about a proposed change, the candidate: keep it, discard it, or run more seeds first. `stats.sequential` explains the
-test.
+"""Decides if a proposed change (the candidate) is kept or discarded, or if more seeds must be run first. `stats.sequential`
+explains the test.
 
 The gate keeps two guarantees, however often it is asked. First, over a loop of proposals, the expected share of kept candidates
 that are no better than the setting they replaced is at most `ERROR`. Second, before both settings have the maximum number of runs,

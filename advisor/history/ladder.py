@@ -90,7 +90,7 @@ class Ladder(FrozenModel):
     rungs: tuple[SizeResult, ...]
     """Results of each model size, smallest first."""
     factor: Estimate
-    """Ratio of the largest size's best learning rate to the smallest size's, with its 95 % interval."""
+    """Ratio of the best learning rate of the largest model size to that of the smallest size, with a 95 % interval."""
     transfer: Transfer
     next: SizePrediction
     last: SizePrediction | None

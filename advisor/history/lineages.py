@@ -18,7 +18,7 @@ from advisor.tracking.lineage import Reader, StudyInExperiment, lineages
 
 
 class Lineages(FrozenModel):
-    """The lineages of a tracking store with their histories."""
+    """The histories of the lineages (sequences of successive studies) in a tracking store."""
 
     lineages: tuple[History, ...]
     """The requested lineage; by default, all lineages with more than one round."""

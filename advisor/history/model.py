@@ -74,7 +74,7 @@ class History(FrozenModel):
     do not.
     """
     hit_rates: tuple[HitRate, ...] = ()
-    """How often each rule's predictions came true in these rounds."""
+    """How often each rule's predictions came true in the rounds of this lineage."""
     stop: str | None = None
     """Reason why further tuning no longer pays and advice on what to do instead; None if tuning still pays."""
 
@@ -85,7 +85,7 @@ class History(FrozenModel):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All predictions of all rounds, with their results."""
+        """The predictions of all rounds, with their results."""
         return tuple(o for r in self.rounds for o in r.outcomes)
 
 

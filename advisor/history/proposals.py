@@ -1,7 +1,7 @@
 """Lists the settings (hyperparameters and commit) of a tracking store as proposals, in the order in which they were first run.
 
 The position of a setting in this list serves as the number of the question about the setting, so the number need not be recorded. A
-setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
+setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about the setting.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A setting and its runs, in the order of their start."""
+    """A setting and its runs, sorted by start time."""
 
     key: SettingKey
     name: str
@@ -215,7 +215,7 @@ def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tupl
     """Return (default incumbent, reason): the last kept setting, else the best repeated setting, else the first setting with a
     result.
 
-    If the candidate was kept before, the incumbent is the setting that it replaced.
+    If the candidate was kept before, the default incumbent is the setting that the candidate replaced.
     """
     others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:

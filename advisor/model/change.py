@@ -156,8 +156,8 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare the
-    setting with others.
+    """Change that repeats one or several settings with other seeds, to measure the variation between seeds or to compare the
+    settings.
     """
 
     kind: Literal["repeat-trial"] = "repeat-trial"
@@ -201,7 +201,7 @@ def _are_equal_values(one: Value | None, other: Value | None) -> bool:
 
 
 def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
-    """Return the parameter as a comparison of these values."""
+    """Return the parameter with the role "scientific", so that the study compares the given values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
@@ -213,7 +213,7 @@ class Forbid(FrozenModel):
     region: Region
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the region added to its forbidden regions."""
+        """Return the spec with the region added to the spec's forbidden regions."""
         return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
 
 
@@ -263,7 +263,7 @@ class Advise(FrozenModel):
     """True if the advice changes the validation data, so that later scores are not comparable with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the advice added to its notes."""
+        """Return the spec with the advice added to the spec's notes."""
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
@@ -282,7 +282,7 @@ class RunPlan(FrozenModel):
     parameter: str | None = None
     """Name of the hyperparameter that the design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements that the rule passes to the design; the module of each design lists their names."""
+    """Measurements that the rule passes to the study design. The module of each design lists the names of its measurements."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:

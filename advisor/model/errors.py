@@ -12,7 +12,7 @@ class AdvisorError(Exception):
 
 
 class TrialsFailed(AdvisorError):  # noqa: N818 - it reports the outcome of trials, not a mistake in the input
-    """Raised if a launch or a search ends early because too many trials in a row failed, at its start or later."""
+    """Raised if a launch or a search ends early, at its start or later, because too many trials in a row failed."""
 
     exit_status: ClassVar[int] = 1
 

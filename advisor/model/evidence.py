@@ -61,7 +61,7 @@ class HistogramEvidence(FrozenModel):
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
-    """Name of the quantity, with its unit."""
+    """Name and unit of the quantity on the histogram's axis."""
     caption: MessageField
     edges: tuple[float, ...]
     """Bin edges of the histogram, shape (bins + 1,)."""

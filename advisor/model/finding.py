@@ -45,7 +45,7 @@ Lack = Literal[
     "repeats",  # several seeds of one setting
     "seeds",  # the seed of each run
     "full_length",  # runs to the planned number of steps
-    "design",  # the check applies only to a study of another kind, such as a sweep of batch sizes
+    "design",  # the check applies only to studies of another kind, such as a sweep of batch sizes
     "other",
 ]
 """Kind of data that a study lacks."""
@@ -90,7 +90,9 @@ class Finding(FrozenModel):
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the advice is right. The rule computes it from its test, and `advisor.engine.calibration` corrects it."""
+    """Probability that the advice is right. The rule computes this confidence from its test, and `advisor.engine.calibration`
+    corrects it.
+    """
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
     """Factor to multiply the confidence by if the study violates an assumption of the rule's test. The engine applies the factor
     after calibration and then resets it to 1.
@@ -109,7 +111,7 @@ class Finding(FrozenModel):
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """Cause of the finding; None if it does not follow from another finding."""
+    """Cause of the finding; None if no other finding explains it."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {clean(str(self.message))} {clean(str(self.action))} ({self.rule})"

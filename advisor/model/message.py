@@ -90,7 +90,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Probability:
-    """A p-value or other probability; very small ones are shown as an upper bound, such as `< 0.001`."""
+    """A p-value or other probability. Very small probabilities are shown as an upper bound, such as `< 0.001`."""
 
     value: float
 
@@ -160,12 +160,16 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def lower_bound(value: float, digits: int = 3) -> Number:
-    """Return a number for use after "at least": rounded down in the last digit, so that the value is not below it."""
+    """Round a number for use after "at least": the last digit is rounded down, so that the true value is not below the number
+    shown.
+    """
     return Number(_rounded_to(value, digits, ROUND_FLOOR), digits)
 
 
 def upper_bound(value: float, digits: int = 3) -> Number:
-    """Return a number for use after "at most": rounded up in the last digit, so that the value is not above it."""
+    """Round a number for use after "at most": the last digit is rounded up, so that the true value is not above the number
+    shown.
+    """
     return Number(_rounded_to(value, digits, ROUND_CEILING), digits)
 
 

@@ -25,13 +25,15 @@ class _Finite(FrozenModel):
 
 
 class BestBeyond(_Finite):
-    """Prediction that the best trial lies beyond the previous end of a range and is better than the best trial inside it."""
+    """Prediction that the best trial lies beyond the previous end of a range and is better than the best trial inside the previous
+    range.
+    """
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """The end of the range before it was extended."""
+    """The end of the hyperparameter's range before the range was extended."""
     than: float | None = None
     """Best objective value so far; None if it is not comparable with results of the next study, because more than the search space
     changed.
@@ -41,7 +43,9 @@ class BestBeyond(_Finite):
 
 
 class BestNear(_Finite):
-    """Prediction that the best trial lies within a factor of a value that is known from elsewhere, such as from a scaling law."""
+    """Prediction that the best trial's value of a hyperparameter lies within a given factor of a value that is known from
+    elsewhere, such as from a scaling law.
+    """
 
     kind: Literal["best-near"] = "best-near"
     parameter: str
@@ -110,7 +114,7 @@ def round_significant(value: float, digits: int = 4) -> float:
 
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase that includes its probability."""
+    """Return the prediction as one phrase, including the probability if it is known."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
     saves = (
         "; this change saves trials or steps and does not aim at a better value"

@@ -27,7 +27,7 @@ class Reading(FrozenModel):
     population: str | None = None
     """The runs to analyse if the experiment mixes several populations: "all", or `PARAMETER=VALUE`."""
     kind: Kind | None = None
-    """Kind of workload; None to infer it."""
+    """Kind of workload; None to infer the kind from the data."""
 
 
 class Decision(FrozenModel):
@@ -38,6 +38,6 @@ class Decision(FrozenModel):
     text: str
     """The decision and its reason, one or two sentences."""
     overrule: str | None = None
-    """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is none."""
+    """Option with which the user overrides the decision, for example `--ignore tokens`; None if no option can override it."""
     parameters: tuple[str, ...] = ()
     """Parameters that have a single value in the analysed runs but different values in runs that were left out."""

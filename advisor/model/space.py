@@ -216,7 +216,9 @@ class Domain(BaseModel):
 
 
 def equal_values(value: Value, other: Value) -> bool:
-    """Return True if two values are equal apart from rounding or, if one of them is a word, from letter case."""
+    """Return True if two values are equal apart from rounding. If one of the values is text, letter case does not matter,
+    either.
+    """
     if isinstance(value, str) or isinstance(
         other, str
     ):  # if the choices include text and numbers, the number 1 is logged as the text "1"
@@ -374,7 +376,7 @@ _SCHEDULE_WORDS = frozenset(
 
 @lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
-    """Return True if the name denotes a learning rate, as opposed to a parameter of its schedule."""
+    """Return True if the name denotes a learning rate, but not a parameter of the learning-rate schedule."""
     words = set(words_of(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SCHEDULE_WORDS
 

@@ -47,7 +47,9 @@ class Objective(BaseModel):
 
 
 class SpecEntryError(ValueError):
-    """A validation error in a study file, with the keys that lead to the wrong entry; these keys serve to find the line number."""
+    """A validation error in a study file, with the nested keys that lead to the wrong entry. The keys are used to find the entry's
+    line number.
+    """
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)

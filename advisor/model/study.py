@@ -50,7 +50,7 @@ Signal = Literal[
     "learning_rate",
     "step_time",  # seconds per optimizer step
     "data_wait",  # seconds per step spent waiting for data
-    "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is one
+    "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is a GPU
     "examples_per_second",
     "clipped",  # share of updates whose gradient was clipped
     "loss_scale",  # factor by which the gradient scaler multiplies the loss
@@ -156,7 +156,7 @@ class Trial:
 
     @property
     def commit(self) -> str:
-        """Git commit of the training code, as an adapter or else MLflow recorded it; empty if unknown."""
+        """Git commit of the training code, recorded by an adapter or, without an adapter, by MLflow; empty if unknown."""
         return self.facts.get("git_commit") or self.facts.get("source_commit", "")
 
     def parsed_fact(self, name: str) -> Any:

@@ -82,7 +82,7 @@ def starts_from_pretrained(params: Mapping[str, object]) -> bool:
 
 @lru_cache(maxsize=10_000)
 def names_pretrained(text: str) -> bool:
-    """Return True if a name, such as that of a study, shows that a pretrained model is fine-tuned."""
+    """Return True if a name, such as a study's name, shows that a pretrained model is fine-tuned."""
     words = set(words_of(text[:MAX_TEXT]))
     return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_PAIRS)
 

@@ -315,7 +315,7 @@ class Ledger:
         self._client.set_tag(run.info.run_id, contract.TAG_LAUNCH, text)
 
     def _has_reached(self, run: Any, length: float | None) -> bool:
-        """Return whether the training evaluated its objective at its planned length."""
+        """Return whether the training evaluated the objective at its planned number of steps."""
         points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
         return is_last_step(max((p.step for p in points), default=-1), length)
 
@@ -331,7 +331,7 @@ class Ledger:
         return Outcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return the status and error of a job, from its exit and from what the training logged to MLflow."""
+        """Return (status, error) of a job, based on the training's exit and on the data that it logged to MLflow."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason

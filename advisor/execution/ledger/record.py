@@ -68,7 +68,7 @@ class Entry:
     key: Key
     state: State
     params: Mapping[str, str]
-    """Hyperparameters as text, as MLflow stores them."""
+    """Hyperparameter values as text, in the form that MLflow stores."""
     seed: str = ""
     outcome: Outcome | None = None
     """Result of the job; None until it is done."""

@@ -19,10 +19,12 @@ _MAX_LISTED_METRICS = 8
 
 @dataclass(frozen=True)
 class Retry:
-    """Which trials of earlier launches this launch begins again. MLflow keeps the old runs of these trials as deleted."""
+    """Which trials of earlier launches this launch begins again. MLflow keeps the old runs of restarted trials, marked as
+    deleted.
+    """
 
     command: str | None = None
-    """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
+    """Fingerprint of this launch's command, which claims record; None for trainings in a Python loop."""
     trials: Literal["none", "silent", "failed", "all"] = "none"
     """Trials to begin again. silent: failed trials that logged nothing, unless their launcher still runs · failed: all failed
     trials · all: all ended trials, unless their launcher still runs

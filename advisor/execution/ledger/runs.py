@@ -41,7 +41,7 @@ class StudyRuns:
         """
 
     def runs(self, trial: int | None = None) -> list[Any]:
-        """Return all runs of the study, or only those of one trial."""
+        """Return all runs of the study or, if `trial` is given, only the runs of this trial."""
         of_study = f"tags.`{contract.TAG_STUDY}` = {quote_study_name(self._spec.study)}"
         of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
         return self._search_runs(self._id, of_study + of_trial)
@@ -135,7 +135,9 @@ class StudyRuns:
         return Outcome(status, best, self.error(run, status))
 
     def _status_of(self, run: Any) -> str:
-        """Return the recorded status, or infer it if none is recorded or the objective was corrected to a logged metric."""
+        """Return the recorded status of a run. Infer the status if none is recorded, or if the study's objective has since been
+        corrected to a logged metric.
+        """
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
@@ -192,7 +194,7 @@ class StudyRuns:
         return [place for place in line if place.spec is None or _has_schedule(place.spec, schedule)]
 
     def _runs_in(self, place: StudyInExperiment) -> list[Any]:
-        """Return the study's runs, oldest first. If no run of the experiment names a study, return all its runs."""
+        """Return the study's runs, oldest first. If no run of the experiment names a study, return all runs of the experiment."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
@@ -227,7 +229,7 @@ class StudyRuns:
 
 
 def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
-    """Return whether a study has this schedule and is no probe, so that its trials may be comparable."""
+    """Return whether a study has this learning-rate schedule and is not a probe, so that its trials may be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 
