@@ -1,4 +1,5 @@
-"""The command line. Exit status 0: success; 1: a trial failed or `--fail-on` applies; 2: another error, in one line on stderr."""
+"""The command line. Its exit status is 0 for success, 1 if a trial failed or a finding reaches `--fail-on`, and 2 for any other
+error, which is one line on stderr."""
 
 from __future__ import annotations
 

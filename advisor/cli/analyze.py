@@ -27,7 +27,7 @@ from advisor.report.text.headline import first_step
 from advisor.system import shell
 
 MAX_BROKEN_RULE_CHARS = 400
-"""Maximum number of characters of a line about a rule that raised an error."""
+"""Maximum characters of the line printed for a rule that raised an error."""
 _MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
@@ -84,9 +84,10 @@ def analyze(
 
 
 def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] = str) -> str:
-    """Return the report's main points as a short line of JSON. If the report was written to `out`, its paths are included.
+    """Return the report's main points as a short line of JSON. If the report was written to `out`, the answer includes the paths of
+    its files.
 
-    show: formats the parts of sentences, such as names from the store.
+    show: function that formats one part of a sentence, such as a name from the store.
     """
     best = report.best
     data: dict[str, Json] = {
@@ -117,7 +118,7 @@ def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] =
 def make_report(
     experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool, unfinished: bool = False
 ) -> Report:
-    """Analyze the experiment and return the report. unfinished: whether to accept a study without an ended trial."""
+    """Analyze the experiment and return the report. unfinished: whether to accept a study in which no trial has ended yet."""
     command = shell.command_line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         report = run_analysis(
@@ -146,7 +147,7 @@ def write_report(
     if not log_to_mlflow:
         return None
     logged = publish(report, experiment, tracking_uri=options.tracking_uri)
-    # A server that is too old for artifact pages opens the run's page instead.
+    # An MLflow server that is too old for artifact pages shows the run's page at this address.
     where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
     return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 

@@ -55,7 +55,7 @@ def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
 
 
 def _last_checkpoint(tags: Mapping[str, str], step: int) -> str:
-    """Return a phrase about the last checkpoint before a step; "" if there is none."""
+    """Return a phrase about the run's last checkpoint before a step; "" if there is no such checkpoint."""
     try:
         kept = [
             (int(entry["step"]), str(entry["path"])) for entry in json.loads(tags[contract.TAG_CHECKPOINTS])["kept"]

@@ -28,7 +28,7 @@ def check(files: tuple[Path, ...]) -> None:
 
 
 def _first_error(file: Path) -> str | None:
-    """Return a line with the study file's name and its first error; None if the file is valid."""
+    """Return a line with the name and the first error of the study file; None if the file is valid."""
     try:
         load(file)
     except AdvisorError as error:

@@ -1,4 +1,4 @@
-"""The option `--markdown`: an answer as a comment for a pull request."""
+"""The option `--markdown`, which writes a command's answer as Markdown for a pull-request comment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ markdown_option = click.option(
 
 
 def write_markdown(text: str, file: Path) -> None:
-    """Write the file of the option `--markdown`. Raises AdvisorError if writing fails."""
+    """Write the text to the file that the option `--markdown` names. Raises AdvisorError if writing fails."""
     try:
         write_files({file: encodable(text)})
     except OSError as error:

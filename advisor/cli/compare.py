@@ -91,20 +91,20 @@ def compare_settings(
     power: float = POWER,
     max_seeds: int = MAX_SEEDS,
 ) -> Comparison:
-    """Return the comparison of two settings, named as for `advisor compare`. Raises AdvisorError if either is unknown."""
+    """Compare two settings, named as in the arguments of `advisor compare`. Raises AdvisorError if either setting is unknown."""
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _parse_gain(complexity, sides[1]) if complexity is not None else None
     return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
 
 
 def brief_answer(result: Comparison) -> str:
-    """Return the result as a short line of JSON."""
+    """Return the comparison as a short line of JSON."""
     return brief_json({"action": _text(result).splitlines()[0], **result.model_dump()})
 
 
 @dataclass
 class Experiments:
-    """Reads each experiment only once and caches the study."""
+    """Reads each experiment only once and caches its study."""
 
     tracking_uri: str | None
     objective: str | None
@@ -114,7 +114,7 @@ class Experiments:
     names: tuple[str, ...] | None = None
 
     def read(self, name: str) -> Study:
-        """Return the study of this experiment."""
+        """Return the study that this experiment holds."""
         if name not in self.studies:
             self.studies[name] = read_study(
                 name,
@@ -126,7 +126,7 @@ class Experiments:
         return self.studies[name]
 
     def split(self, text: str) -> tuple[str, str]:
-        """Split an argument into the experiment and the part after the colon ("" without a colon). Names may contain colons."""
+        """Split `EXPERIMENT:SETTING` into its two parts; without a colon, the second is "". Experiment names may contain colons."""
         if self.names is None:
             self.names = list_experiments(self.tracking_uri)
         if text in self.names:
@@ -143,7 +143,7 @@ def _side(text: str, experiment: str | None, experiments: Experiments) -> Side:
 
 
 def _parse_gain(text: str, incumbent: Side) -> float:
-    """Convert the value of `--complexity` to units of the objective."""
+    """Convert the value of `--complexity`, such as 0.002 or 1%, to units of the objective."""
     percent = text.strip().endswith("%")
     try:
         gain = float(text.strip().rstrip("%"))

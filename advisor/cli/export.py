@@ -74,7 +74,7 @@ def export(
     past = _read_past_trials(spec, experiment, tracking_uri) if experiment is not None else []
     text = render(kind, spec, points=drawn, past=past)
     if out is None:
-        click.echo(text.encode(), nl=False)  # in UTF-8 like the file, regardless of the terminal's encoding
+        click.echo(text.encode(), nl=False)  # always UTF-8, as in files, whatever the terminal's encoding
         return
     try:
         if out.is_file() and not force and out.read_bytes() != text.encode():
@@ -82,7 +82,7 @@ def export(
         if out.is_file() or not out.exists():
             write_files({out.resolve(): text})
         else:
-            out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal
+            out.write_text(text, encoding="utf-8")  # `out` is no regular file, such as a pipe or a terminal
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
     if kind == "optuna" and experiment not in (None, spec.study):
@@ -100,7 +100,7 @@ def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:
 
 
 def _read_past_trials(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the ended trials within the search space, sorted by start time. Print the number of trials outside the space."""
+    """Return the ended trials within the search space, sorted by start time. Print how many ended trials lie outside the space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

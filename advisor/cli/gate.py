@@ -113,16 +113,17 @@ def gate(
 
 
 def answer_question(experiments: Experiments, question: Question, experiment: str | None, *, record: bool) -> Answer:
-    """Return the gate's answer to a question. record: note it in the store. Raises AdvisorError if the question is unclear."""
+    """Return the gate's answer to a question. record: whether to note the answer in the store. Raises AdvisorError if the question
+    is ambiguous."""
     place, candidate = _locate_candidate(question.candidate, experiment, experiments)
     study = experiments.read(place)
     answer = answer_for_study(study, replace(question, candidate=candidate), place)
-    # An answer that ignores other proposals must not count for their answers.
+    # `alone` judges this proposal as if it were the only one, so the answer must not count when later proposals are judged.
     return _record_answer(answer, study, experiments.tracking_uri) if record and not question.alone else answer
 
 
 def brief_answer(answer: Answer) -> str:
-    """Return the answer as a short line of JSON."""
+    """Return the gate's answer as a short line of JSON."""
     first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
     return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 
@@ -143,7 +144,8 @@ def _locate_candidate(candidate: str, experiment: str | None, experiments: Exper
 
 
 def _record_answer(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
-    """Note the answer in the store. If that fails, the answer is still right, but the next default incumbent may be wrong."""
+    """Note the answer in the store. If noting fails, this answer is still right, but the next call may choose a wrong default
+    incumbent."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
         write_record(answer.candidate.run, tag_value(record_of(answer), former), tracking_uri=tracking_uri)
@@ -158,7 +160,7 @@ def _text(answer: Answer) -> str:
 
 
 def _figure_lines(answer: Answer) -> list[str]:
-    """Return (label, text) of each line below the first line."""
+    """Return a (label, text) pair for each line below the first line of the answer."""
     lines = [("candidate", _side(answer.candidate))]
     lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
@@ -185,8 +187,8 @@ def _figure_lines(answer: Answer) -> list[str]:
 
 
 def _answer_as_markdown(answer: Answer) -> str:
-    """Return the answer as CommonMark: a badge, the action as a heading, the reason, and the figures."""
-    from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: it loads the whole report
+    """Return the gate's answer as CommonMark: a badge, the action as a heading, the reason, and the numbers behind it."""
+    from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: loads the whole report
 
     todo = answer.action.removesuffix(answer.reason)
     label = answer.decision.replace(" ", "_")

@@ -22,7 +22,7 @@ from advisor.model.words import clean, columns, count
 from advisor.tracking.stores.location import parse_tracking_uri
 
 _PARENT_POLL_S = 1.0
-"""Seconds between two checks whether the parent process still runs."""
+"""Seconds between two checks of whether the parent process still runs."""
 
 
 @click.command()
@@ -103,7 +103,7 @@ def _step_text(verdict: RunVerdict) -> str:
 
 
 def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
-    """Write each new verdict on one run to the file, until the run ends or is deleted, or the calling process ends."""
+    """Write each new verdict on one run to the file. Stop when the run ends or is deleted, or when the calling process exits."""
     if not file.absolute().parent.is_dir():
         raise AdvisorError(f"there is no folder {str(file.absolute().parent)!r} for --watch; create it first")
     parent = os.getppid()
@@ -134,7 +134,7 @@ def _write(file: Path, verdict: RunVerdict) -> None:
 
 
 def _sleep_with_parent(seconds: float, parent: int) -> bool:
-    """Sleep. Return False as soon as the calling process has ended."""
+    """Sleep for this many seconds and return True. If the calling process exits in the meantime, return False within a second."""
     until = time.monotonic() + seconds
     while os.getppid() == parent and psutil.pid_exists(parent):
         left = until - time.monotonic()

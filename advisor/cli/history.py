@@ -79,13 +79,13 @@ def history(
 
 
 def brief_answer(result: Lineages | NearbySettings) -> str:
-    """Return the result as a short line of JSON, the action first."""
+    """Return the history as a short line of JSON. Its first key is the recommended action."""
     action = _action(result) if isinstance(result, Lineages) else result.action
     return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
 
 
 def _action(result: Lineages) -> str:
-    """Return the most important sentence about the lineages."""
+    """Return the sentence that recommends what to do after the latest round."""
     if not result.lineages:
         return "No study of this store continues another one. Run a study of next/ and analyze it."
     last = result.lineages[-1]
@@ -105,7 +105,8 @@ def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: 
 
 
 def find_near(experiment: str, near: str, tracking_uri: str | None) -> NearbySettings:
-    """Return the settings tried near a setting of an experiment. Raises AdvisorError if one of the two names is unknown."""
+    """Return the settings that were tried near a given setting of an experiment. Raises AdvisorError if the experiment or the
+    setting is unknown."""
     study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
     return find_nearby_settings(study, near, experiment)
 

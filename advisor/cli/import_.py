@@ -19,7 +19,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 class _ImportGroup(click.Group):
-    """Command group that accepts a path in place of a subcommand."""
+    """Command group that also accepts a path in place of a subcommand."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -171,7 +171,7 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     kind, *others = find_kinds(path)
     if not options["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
-    for other in others:  # even with --quiet: otherwise the import would seem complete
+    for other in others:  # not silenced by --quiet: the import would seem complete
         click.echo(f"Note: the folder seems to hold runs of another kind, too: advisor import {other} {path}", err=True)
     ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
 

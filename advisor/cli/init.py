@@ -45,7 +45,7 @@ _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$
 
 
 def _write_agent_files(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
-    """If the user asked for the files for coding agents, write them and end the command."""
+    """If the user passed `--agents`, write the files for coding agents and end the command."""
     if requested and not ctx.resilient_parsing:
         changed = write_agent_files(Path.cwd())
         click.echo("\n".join(f"{file}: written" for file in changed) or "The files for coding agents are up to date.")
@@ -177,7 +177,7 @@ def init(
 def _choose_optimizer(
     chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None
 ) -> str:
-    """Return the optimizer from --optimizer, from a comparison of optimizers, or from the user's answer."""
+    """Return the optimizer that --optimizer or a comparison of optimizers names, or ask the user."""
     listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
     if listed is not None:
         values = ",".join(map(str, parameters[listed].options))
@@ -189,7 +189,7 @@ def _choose_optimizer(
 
 
 def _first_studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
-    """Return the first study, or one study for each value to compare."""
+    """Return the first study; if values of a hyperparameter are compared, return one study per value."""
     if compared and parameter_kinds.chooses_optimizer(compared):
         if find_steps is not None:
             raise AdvisorError("--find-steps takes one optimizer; find the steps first, then compare optimizers")
@@ -214,7 +214,7 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Ask the user and return the answer. Without a terminal, raise AdvisorError with the option to pass instead."""
+    """Ask the user and return the answer. Without a terminal, raise AdvisorError, which names the option to pass instead."""
     if not sys.stdin.isatty():
         raise AdvisorError(f"{flag} is missing, and there is no terminal to ask on; pass it")
     return click.prompt(question, default=default, type=kind, err=True)
@@ -251,7 +251,8 @@ _OPTION_SYNTAX = {
 
 
 def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
-    """Return the default scale of a range: logarithmic for learning rates and positive weight decay, otherwise linear."""
+    """Return the default scale of a hyperparameter's range: logarithmic for learning rates and positive weight decay, else
+    linear."""
     words = set(words_of(name))
     decays = parameter_kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
     return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
@@ -265,7 +266,7 @@ def _parse_number(text: str, whole: str) -> float:
 
 
 def _parse_value(text: str) -> bool | int | float | str:
-    """Parse a value with the syntax of study files."""
+    """Parse a hyperparameter's value, written as in study files."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -277,7 +278,7 @@ def _parse_value(text: str) -> bool | int | float | str:
 
 
 def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
-    """Return the options of the training's command that this study needs, with placeholders for values."""
+    """Return the command-line options that the training needs for this study, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
     names += ["seed", *(name for name in placeholders.needed_placeholders(spec) if name != "seed")]
     return " ".join(map(placeholders.command_option, names))
@@ -293,10 +294,10 @@ def _write_study_files(
     comment: str = "",
     options_of: Callable[[StudySpec, Collection[str]], str] = _training_options,
 ) -> None:
-    """Write one file per study (all files or none), and print the commands that train the studies.
+    """Write one file per study (either all files or none), and print the commands that train these studies.
 
-    explicit: hyperparameters set by options. The commands pass them to the training even if they are fixed.
-    comment: leading comment of each file. options_of: returns the options of the training's command.
+    explicit: hyperparameters that the user set by options. The training commands pass their values even if they are fixed.
+    comment: comment at the top of each study file. options_of: function that returns the options of a study's training command.
     """
     slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -320,11 +321,12 @@ def _write_study_files(
 
 
 def _file_name_parts(values: Sequence[str]) -> list[str]:
-    """Return a unique part of a file name for each value, with only letters, digits and dots: -1 and 1 become 1 and 1_2."""
+    """Return a unique part of a file name for each value. It has only letters, digits, dots and underscores: -1 and 1 become 1 and
+    1_2."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
         numbered = (f"{slug}_{number}" for number in range(2, len(values) + 2))
-        taken = {other.lower() for other in slugs}  # some file systems are case-insensitive
+        taken = {other.lower() for other in slugs}  # lower case, because some file systems ignore case
         slugs.append(slug if slug.lower() not in taken else next(n for n in numbered if n.lower() not in taken))
     return slugs

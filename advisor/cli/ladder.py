@@ -60,7 +60,7 @@ def ladder(
             tracking_uri=tracking_uri,
             objective=objective,
             direction=direction,
-            reading=Reading(population="all"),  # models of several sizes would count as several populations
+            reading=Reading(population="all"),  # by default, each model size would be a separate population
         )
         for name in dict.fromkeys(experiments)
     ]

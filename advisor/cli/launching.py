@@ -1,4 +1,4 @@
-"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the launch of a study."""
+"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the class that launches a study."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LaunchOptions:
     ray_address: str | None
     slurm: tuple[str, ...]
     timeout: float | None
-    """Minutes."""
+    """Minutes after which a training is stopped; None for no limit."""
     no_args: bool
     keep_going: bool
     stop_doomed: bool
@@ -63,7 +63,7 @@ class LaunchOptions:
 
     @property
     def append(self) -> bool:
-        """Whether to append all hyperparameters to a command that names none of them."""
+        """Whether to append all hyperparameters as options to a training command that names none of them."""
         return not self.no_args
 
     @property
@@ -161,7 +161,7 @@ def print_warnings(texts: Sequence[str]) -> None:
 def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
     """Return a callback that prints the warnings before it first calls `on_update`.
 
-    So warnings appear before the first trial, but not if an error prevents the launch.
+    So the warnings appear before the first trial starts, and do not appear if an error prevents the launch.
     """
     pending = [texts]
 
@@ -175,25 +175,26 @@ def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
 
 @dataclass(frozen=True)
 class Launcher:
-    """Trains studies with the options of one command line."""
+    """Trains studies with the options of one `advisor run` or `advisor tune` command."""
 
     words: Sequence[str]
-    """Words of the command, including placeholders."""
+    """Words of the training command, including placeholders."""
     location: Location
     experiment: str
     options: LaunchOptions
     warns: bool = True
-    """Whether to warn of values of the study that the command does not pass to the training."""
+    """Whether to warn about values in the study that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
-    """Which trials of earlier launches to begin again; see `Retry`."""
+    """Which trials of earlier launches to start again from the beginning; see `Retry`."""
     continued: tuple[str, ...] = ()
-    """Names or numbers of trials to continue after the guard stopped them."""
+    """Names or numbers of the trials that the guard stopped and that should continue."""
     earlier_rounds: bool = False
-    """Whether the guard also compares trials with those of earlier rounds."""
+    """Whether the guard also compares trials with the trials of earlier rounds."""
     notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train the trials of a study that have not ended yet. trials: total number of trials; None: as in the study file."""
+        """Train the trials of a study that have not ended yet. trials: total number of trials; None for the number in the study
+        file."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, Retry(command_fingerprint(self.words), self.retry))
         watched = self.options.stop_doomed or self.notifier is not None
@@ -221,7 +222,7 @@ class Launcher:
 
 
 def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
-    """Prepare a trial that the guard stopped to be continued, and yield a line on each of its jobs."""
+    """Prepare the continuation of a trial that the guard stopped, and yield a line on each of the trial's jobs."""
     for name, entry in ledger.continue_trial(trial).items():
         if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
             raise AdvisorError(f"{name} is not among the first {plan.queue.total} trainings; pass a larger --trials")
@@ -237,7 +238,7 @@ def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[st
 def print_commands(
     spec: StudySpec, trials: int | None, seed: int, command: Sequence[str], folder: Path, *, append: bool
 ) -> None:
-    """Print the command of each trial. Raises AdvisorError if the trials depend on results of other trials."""
+    """Print the training command of each trial. Raises AdvisorError if later trials depend on the results of earlier ones."""
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
             f"the commands of {spec.study!r} depend on results (its sampler is adaptive); leave --dry-run out, with --trials 1 "
@@ -251,7 +252,7 @@ def print_commands(
 def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
     """On a terminal, show a progress bar with the best value so far; elsewhere, print a line for each trial that ends.
 
-    Print a line for each failed trial in any case.
+    Print a line for each failed trial in both cases.
     """
     console = Console(stderr=True)
     columns = (
@@ -276,7 +277,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
 
 def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    """Return a text with the best value so far, and the number of trials with each status except complete."""
+    """Return a text with the best value so far and, for each status except complete, the number of trials."""
     best, others = summary.best, len(summary.leaders) - 1
     equal = f" and {spelled(others, 'other')}" if others > 0 else ""
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)}{equal})"] if best else []

@@ -88,11 +88,11 @@ _UNUSABLE_PATH_ERRNOS = (
     errno.ENOSPC,
     errno.EROFS,
 )
-"""Error codes of a path that the user named, or of its disk, which are not errors of this program."""
+"""Codes of operating-system errors that the user's path or disk causes, not a bug in this program."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. User errors are printed as one line and give exit status 2."""
+    """Run the command line. Errors that the user can mend are printed as one line and give exit status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
     _prepare_output()
     try:
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _prepare_output() -> None:
-    """Prevent two failures of a command: names that the terminal cannot encode, and closed standard streams."""
+    """Prevent two causes of crashes: names that the terminal cannot encode, and closed standard streams."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -145,8 +145,8 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # shorten the middle: the end of the message says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # cut the middle, because the end of the message says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
-    with suppress(OSError):  # if standard error is not writable, the exit status still reports the error
+    with suppress(OSError):  # if standard error is closed, the exit status still shows the failure
         click.echo(f"advisor: {one_line}", err=True)
     sys.exit(status)

@@ -13,15 +13,16 @@ from advisor.model.errors import AdvisorError
 from advisor.system.notifier import EVENTS, Notice, Notifier, parse_command
 
 _POLL_S = 1.0
-"""Seconds between two checks for a new reading."""
+"""Seconds between two checks of whether the guard has read the store again."""
 _READINGS_WITHOUT_RUNNING = 2
-"""Number of successive readings without a running trial after which a study counts as ended. One reading may fall between two
-trials."""
+"""Number of successive reads of the store without a running trial after which a study counts as ended. A single such read may fall
+between two trials."""
 
 
 @contextmanager
 def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
-    """Yield a notifier that runs a command; None without a command. If the block fails, the last message reports the error."""
+    """Yield a notifier that runs a command, or None without a command. If the `with` block raises AdvisorError, the last message
+    reports it."""
     if command is None:
         yield None
         return
@@ -38,7 +39,7 @@ def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notif
 
 @contextmanager
 def notifying_of_study(command: str | None, guarded: GuardedStudy, *, quiet: bool) -> Iterator[None]:
-    """During the block, notify of the trials of a study that other processes train, from a background thread."""
+    """During the `with` block, a background thread sends messages about the trials of a study that other processes train."""
     with notifying(command, guarded.experiment, quiet=quiet) as notifier:
         if notifier is None:
             yield
@@ -70,13 +71,13 @@ class _StudyFollower:
                     self._notifier.send(notice)
 
     def _notices(self, reading: Reading) -> Iterator[Notice]:
-        if self._known_failures is None:  # events before the first reading are not news
+        if self._known_failures is None:  # skip events that happened before we started
             self._known_failures, self._known_stops = set(reading.failed), set(reading.stopped)
         for verdict in reading.running:
             if verdict.state in EVENTS:
                 yield Notice(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
             if verdict.state in ("doomed", "not_finite"):
-                self._known_stops.add(verdict.trial)  # a stop for the reason already reported is not news
+                self._known_stops.add(verdict.trial)  # the stop that follows needs no second message
         for trial in sorted(set(reading.failed) - self._known_failures):
             reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
             yield Notice("failed", reading.study, trial, None, f"{trial} failed{reason}")

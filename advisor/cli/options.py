@@ -62,7 +62,7 @@ def require_separate_folder(out: Path) -> None:
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """The options that `advisor analyze`, `watch` and `survey` have in common."""
+    """Values of the options that `advisor analyze`, `watch` and `survey` have in common."""
 
     tracking_uri: str | None
     objective: str | None
@@ -86,7 +86,7 @@ class AnalysisOptions:
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def words(self, study: Path | None = None) -> list[str]:
-        """Return the options that affect the report as command-line arguments.
+        """Return as command-line arguments those options that affect the report.
 
         The tracking URI is omitted, because it may contain a password.
         """
@@ -108,7 +108,7 @@ class AnalysisOptions:
 def dataclass_options(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command.
 
-    The command receives them as one dataclass of the type `target` in the argument `name`.
+    The command receives the options' values in the argument `name`, as an instance of the dataclass `target`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The options of `advisor init` that write the first study of a language model."""
+"""The options of `advisor init` with which it writes the first study of a language model from a recipe."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ _REFUSED_OPTIONS = {
     "final_train_steps": ("--final-train-steps", "pass the steps of a trial, --max-train-steps"),
     "find_steps": ("--find-steps", "pass the steps of a trial, --max-train-steps"),
 }
-"""Options that no recipe takes, by their names in Python: (option, reason)."""
+"""Options that all recipes reject: the key is the parameter's name in Python, the value is (option, reason)."""
 _MODEL = "--model-name-or-path MODEL"
-"""Option for the pretrained model, which TRL's ModelConfig needs and the user fills in. Pre-training has none."""
+"""Option that names the pretrained model. TRL's ModelConfig needs it, and the user fills in MODEL. Pre-training has no such
+option."""
 _POLICY_LOGGING = "--logging-steps 1"
-"""Option with which TRL logs the curves of a policy at every step, not at every tenth, so that rules can read short trainings."""
+"""Option with which TRL logs a policy's curves at every step, not at every tenth step, so that rules can judge short trainings."""
 _TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
-"""By placeholder: Transformers' name of the argument that it sets."""
+"""Field of Transformers' TrainingArguments that each placeholder sets."""
 
 Command = TypeVar("Command")
 
 
 class Count(click.ParamType[int]):
-    """A large number such as 124M, 2.5B, 1e9 or 50_000."""
+    """Type of an option whose value is a large number, such as 124M, 2.5B, 1e9 or 50_000."""
 
     name = "count"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number. Fails if it is no number, less than 1 or larger than `MAX_COUNT`."""
+        """Return the parsed number. Fails if the text is not a number between 1 and `MAX_COUNT`."""
         if isinstance(value, int):
             return value
         match = _COUNT.match(str(value).strip().lower())
@@ -56,7 +57,7 @@ class Count(click.ParamType[int]):
 
 
 def recipe_options(command: Command) -> Command:
-    """Add the options for recipes to a command."""
+    """Decorator that adds the options for recipes to a command."""
     for option in reversed(
         (
             click.option(
@@ -84,7 +85,7 @@ def recipe_options(command: Command) -> Command:
 
 
 def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
-    """Raise AdvisorError if an option has a value that works only with a recipe. lengths: their values by name."""
+    """Raise AdvisorError if the user set an option that works only with `--recipe`. lengths: values of these options by name."""
     for name, option in _OWN_OPTIONS.items():
         if lengths[name] is not None:
             raise AdvisorError(f"{option} works only with --recipe")
@@ -93,7 +94,7 @@ def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
 def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tuple[str, StudySpec]:
     """Return the leading comment and the study for the options of `advisor init --recipe`.
 
-    Raises AdvisorError for options that do not go together.
+    Raises AdvisorError if some options cannot be combined.
     """
     options = ctx.params
     recipe = str(options["recipe"])
@@ -129,7 +130,8 @@ def _check_options(options: Mapping[str, Any], recipe: str) -> None:
 
 
 def trainer_options(recipe: str, spec: StudySpec, names: Collection[str]) -> str:
-    """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
+    """Return the options that pass these hyperparameters and the study's training lengths to a script that parses
+    TrainingArguments."""
     model = [] if recipe == "pretrain" else [_MODEL]
     lengths = [name for name in placeholders.needed_placeholders(spec) if name != "seed"]
     evaluations = ["--eval-strategy steps", _transformers_option("evaluate_every")]

@@ -58,7 +58,8 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 def _deliver_spools(
     spools: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[Spool, str]]:
-    """Deliver the spools to MLflow. Return (spool, reason) for each spool that could not be delivered."""
+    """Send the spools (logs on the local disk) to MLflow. Return (spool, reason) for each spool that could not be sent
+    completely."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in spools:

@@ -23,8 +23,8 @@ from advisor.report.text.running import alarms, summary_line
 from advisor.tracking.stores.location import parse_tracking_uri
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause is also at least as long as an analysis, so that the store is idle half of the
-time."""
+"""Minimum seconds between two analyses. The pause is also at least as long as the analysis before it, so that we use the store at
+most half of the time."""
 
 
 @click.command()
@@ -83,7 +83,7 @@ def watch(
 def first_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
 ) -> Report:
-    """Return the first report. While no trial can be judged, print the reason and wait."""
+    """Return the first report. Until a trial can be judged, print the reason why none can, and wait."""
     reason = ""
     while True:
         try:
@@ -104,7 +104,7 @@ def serve_live_report(
     echo: Callable[[str], object],
     interval_s: float = INTERVAL_S,
 ) -> None:
-    """Serve the report until the user interrupts. When the data change, replace the report by a newer one.
+    """Serve the report until the user interrupts. When the experiment's data change, replace the served report by a newer one.
 
     echo: receives the changes, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
     use.
@@ -159,14 +159,16 @@ def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
 
 
 def _announce(report: Report, announced: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
-    """Print a line for each running trial in trouble, once per trial and verdict. announced: pairs already printed."""
+    """Print a line for each running trial in trouble, once per trial and verdict. announced: (trial, verdict) keys whose lines were
+    already printed."""
     for key, line in alarms(report, announced):
         announced.add(key)
         echo(f"{_clock_time()} {line}")
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error message without credentials. An error that is not meant for users gets its class as a prefix."""
+    """Return the error message without credentials. The name of the exception's class precedes the message of an error that is not
+    an AdvisorError."""
     text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
     return " ".join(redact(text).split())
 

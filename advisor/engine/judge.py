@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from advisor.computed.pipeline.validation import tie
+from advisor.computed.pipeline.ties import tie
 from advisor.contract.redact import redact
 from advisor.engine.calibration import calibrated
 from advisor.engine.explain import explain
@@ -76,14 +76,14 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
         findings = limited(rule.rule_id(), lambda: _check(rule, study))
+        if not findings and rule.needs_order and (tied := tie(study)) is not None:
+            return Verdict(rule=rule.rule_id(), status="not-assessed", reason=f"the results tie: {tied}")
     except MissingData as missing:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing), needs=missing.needs)
     except TooLongError as error:
         return Verdict(rule=rule.rule_id(), status="broken", reason=f"stopped: it {error}")
     except (Exception, SystemExit) as error:
         return Verdict(rule=rule.rule_id(), status="broken", reason=redact(f"{type(error).__name__}: {error}"))
-    if not findings and rule.compares_results and (tied := tie(study)) is not None:
-        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=f"the results tie: {tied}")
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)
 
 

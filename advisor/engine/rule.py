@@ -79,7 +79,11 @@ class Rule(BaseModel):
     """
     compares_results: ClassVar[bool] = False
     """Whether the rule compares the results or lengths of trials. If so, it does not apply if all trainings stopped at a target
-    value. If results tie, a rule that finds nothing counts as not assessed.
+    value.
+    """
+    needs_order: ClassVar[bool] = False
+    """Whether the rule reads the order of the trials' results. If so, and if results tie, a rule that finds nothing counts as not
+    assessed.
     """
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Relations to other rules' findings that are effects of this rule's findings."""

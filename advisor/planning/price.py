@@ -19,7 +19,7 @@ from advisor.model.words import clean, count, plain_number
 from advisor.planning import gain
 from advisor.stats import power
 
-MAX_PAUSE_S = 300.0
+MAX_PAUSE_S = 60.0
 """Maximum seconds between two runs that count as the time to end one process and start the next. Our choice."""
 
 

@@ -46,7 +46,7 @@ BEST_TRIALS = 5
 """Number of best trials whose training curves the report always shows."""
 
 MAX_CURVES = 10
-"""Maximum number of curves in one figure."""
+"""Maximum number of training curves that one figure shows."""
 
 
 def build_report(
@@ -62,8 +62,8 @@ def build_report(
 ) -> Report:
     """Build the report on a study.
 
-    specs: the next studies in run order. stop: the reason why there is no next study although findings ask for one. command: the
-    command line of the analysis.
+    specs: the next studies, in the order to run them. stop: the reason why no next study is proposed although findings ask for one.
+    command: the command line of the analysis.
     """
     ranked = study.ranked()
     return Report(
@@ -156,7 +156,8 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
 
 
 def _best_setting_means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
-    """Return the means of the best trial's setting, and of the best other setting; (None, None) if the former was not repeated."""
+    """Return (mean result of the best trial's setting, mean result of the best other setting); (None, None) if the best trial's
+    setting was not repeated."""
     by_mean = sorted(repeats.settings(study), key=lambda s: s.mean)
     own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
     if own is None or len(own.fresh) < 2:
@@ -170,7 +171,7 @@ def _mean(study: Study, setting: repeats.Setting) -> SettingMean:
 
 
 def _settings(trial: Trial, study: Study) -> dict[str, Value]:
-    """Return the trial's values of the hyperparameters that the study varies, in the order of the study's spec."""
+    """Return the values that a trial has for the hyperparameters that the study varies, in the order of the study's spec."""
     return {encodable(n): _storable(trial.params[n]) for n in study.searched if n in trial.params}
 
 
@@ -215,7 +216,7 @@ def _spread(study: Study) -> Spread | None:
 
 def _rerun_interval(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_of_rerun(study)
-    if costs is None or validation.perfect_trials(study):  # a perfect result has no variation to estimate
+    if costs is None or validation.perfect_trials(study):  # perfect results leave no variation to estimate
         return None
     low, high = sorted(study.objective_value(cost) for cost in costs)
     return low, high
@@ -224,7 +225,8 @@ def _rerun_interval(study: Study) -> tuple[float, float] | None:
 def _curves(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: JustAbove | None
 ) -> tuple[CurveSet, ...]:
-    """Return the curves to draw: of the best trials, of evidence, and of trials just above the best learning rate."""
+    """Return the curves to draw: those of the best trials, of trials that findings show as evidence, and of trials with learning
+    rates just above the best one."""
     best = list(ranked[:BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}

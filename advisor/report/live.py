@@ -23,11 +23,12 @@ ADDRESS = "127.0.0.1"
 """The server listens on the loopback address only, because reports may be confidential and it has no authentication."""
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. Each has its own thread; a further connection closes the oldest."""
+"""Maximum number of open connections. Each connection has its own thread; one connection more closes the oldest one."""
 TIMEOUT_S = 10.0
-"""Seconds without data after which a connection is closed."""
+"""Seconds without any data transfer after which a connection is closed."""
 CHUNK = 64 << 10
-"""Bytes that a browser must accept within `TIMEOUT_S`: a slow line, such as an SSH tunnel, may take longer for a whole report."""
+"""Bytes per write, which a browser must accept within `TIMEOUT_S`. Over a slow line, such as an SSH tunnel, a whole report may take
+longer."""
 
 MAX_STOPPED = 50
 """Maximum number of stopped trials that the page lists."""
@@ -42,7 +43,7 @@ class Row:
     id: str
     name: str
     done: float | None
-    """Share of the planned training that is done; None if the length is unknown."""
+    """Share of the planned training steps that the trial has done; None if the planned length is unknown."""
     progress: str
     """The trial's progress in words: `40 %`, or the last step."""
     state: str
@@ -52,7 +53,7 @@ class Row:
 
 
 def rows(report: ReportData) -> tuple[Row, ...]:
-    """Return the report's running trials for the page, and then those that the guard stopped."""
+    """Return rows for the report's running trials, followed by rows for the trials that the guard stopped."""
     running = tuple(
         Row(
             id=t.id,
@@ -84,20 +85,21 @@ def rows(report: ReportData) -> tuple[Row, ...]:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The server's response to the page, which polls every few seconds."""
+    """The server's response to the page, which polls the server every few seconds."""
 
     version: int = 0
-    """Number of reports served so far."""
+    """Number of reports shown so far; the page reloads when it changes."""
     at: str = ""
     """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
     """Differences between the current report and the previous one, one sentence each."""
     running: tuple[Row, ...] = ()
-    """The running trials, most urgent first, and then the stopped trials."""
+    """Rows for the running trials, most urgent first, and then for the stopped trials."""
     summary: str = ""
-    """The number of running trials and what the guard has saved, in a sentence or two; empty without either."""
+    """One or two sentences with the number of running trials and the steps that the guard has saved; "" if no trial runs and none
+    was stopped."""
     error: str | None = None
-    """Reason that the latest analysis failed; the previous report stays visible. None after a success."""
+    """Reason why the latest analysis failed, while the previous report stays visible; None if it succeeded."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -105,7 +107,8 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
-    """Connections that wait to be accepted; the default, 5, makes a browser try again after a second if several come at once."""
+    """Maximum number of connections waiting to be accepted. With the default of 5, a browser that opens several at once has to
+    retry after a second."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}
@@ -113,14 +116,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in a thread; close the oldest connection first if there are too many."""
+        """Handle a connection in a new thread. If too many are open, close the oldest connection first."""
         with self._guard:
             oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
             self._open.pop(oldest, None)
             self._open[request] = None
         if oldest is not None:
             with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread then reads an end of file and returns
+                oldest.shutdown(socket.SHUT_RDWR)  # the connection's thread then reads an end of file and returns
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -136,7 +139,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class LiveReport:
-    """The HTTP server of a report. `with LiveReport(port) as live` runs it until the block ends."""
+    """The HTTP server of a report. `with LiveReport(port) as live` runs the server until the block ends."""
 
     def __init__(self, port: int = 0) -> None:
         """Bind the server to `port`; 0 selects a free port. Raises OSError if the port is in use."""
@@ -167,7 +170,7 @@ class LiveReport:
             self._state = State(self._state.version + 1, at, tuple(changes), tuple(running), summary)
 
     def fail(self, error: str | None) -> None:
-        """Show that the latest analysis failed; None clears the error."""
+        """Show on the page that the latest analysis failed; None clears the error."""
         with self._lock:
             self._state = replace(self._state, error=error)
 
@@ -185,7 +188,7 @@ class LiveReport:
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                # Reject other host names: a web site could resolve its own name to this machine (DNS rebinding).
+                # Reject requests for other host names: a web site could resolve its own name to this machine (DNS rebinding).
                 if self.headers.get("Host", "").rpartition(":")[0] not in (ADDRESS, "localhost"):
                     self.send_error(HTTPStatus.FORBIDDEN)
                 elif path not in _TYPES:

@@ -32,7 +32,7 @@ STATUS_LABELS: Mapping[str, str] = {
     "no_data": "without data",
     "running": "running",
 }
-"""The status of a trial in words. All sections of a report use the same values."""
+"""The status of a trial in words, as all sections of a report name it."""
 
 
 class TrialCounts(FrozenModel):
@@ -41,7 +41,7 @@ class TrialCounts(FrozenModel):
     total: int
     feasible: int
     earlier: int = 0
-    """Number of trials from earlier rounds that lie in this study's search space."""
+    """Number of trials from earlier rounds whose settings lie in this study's search space."""
     complete: int = 0
     early_stopped: int = 0
     pruned: int = 0
@@ -58,7 +58,8 @@ class TrialCounts(FrozenModel):
         return self.total - self.feasible - self.no_data - self.running
 
     def in_words(self, *statuses: str) -> str:
-        """Return the numbers of trials with these statuses, or with any, as in "3 diverged, 1 crashed"; may be empty."""
+        """Return the number of trials with each of these statuses, by default with every status, as in "3 diverged, 1 crashed".
+        Statuses without trials are left out."""
         numbers = ((getattr(self, status), STATUS_LABELS[status]) for status in statuses or STATUS_LABELS)
         return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
 
@@ -78,7 +79,8 @@ class RuleInfo(FrozenModel):
 
 
 class SettingMean(FrozenModel):
-    """Mean result of a setting over its trials with different seeds, without the trials whose results selected the setting."""
+    """Mean result of a setting over trials with different seeds. Trials whose results led to the choice of this setting are
+    excluded."""
 
     value: float
     trials: int
@@ -94,13 +96,14 @@ class Best(FrozenModel):
     last_step: int | None
     params: dict[str, Value]
     mean: SettingMean | None = None
-    """Mean of the best trial's setting; None if the setting was not repeated."""
+    """Mean result of the best trial's setting; None if the setting was not repeated."""
     next_mean: SettingMean | None = None
-    """Best mean of another setting; None if there is none, or if the best trial's setting was not repeated."""
+    """Best mean result among all other settings; None if there is no other setting, or if the best trial's setting was not
+    repeated."""
     kept_step: int | None = None
-    """Step of the trial's chosen or best checkpoint; None without logged checkpoints."""
+    """Step of the best trial's chosen or best checkpoint; None if the trial logged no checkpoint."""
     kept_value: float | None = None
-    """Value of the objective at that checkpoint."""
+    """Value of the objective at the checkpoint of `kept_step`."""
 
 
 class Spread(FrozenModel):
@@ -112,14 +115,14 @@ class Spread(FrozenModel):
 
 
 class Unlock(FrozenModel):
-    """Something to log or change so that more checks can run."""
+    """One kind of data to log, or a change to the training, so that more checks can run."""
 
     text: MessageField
-    """The action, and the number of checks that it unlocks, in one sentence."""
+    """Sentence with the action and the number of checks that can run after it."""
     checks: tuple[str, ...]
     """Ids of the rules that the action unlocks."""
     code: str | None = None
-    """Lines of Python for the framework that logged the study; None if there are none."""
+    """Example lines of Python for the framework that logged the study; None if no lines of code help."""
 
 
 class NextStudy(FrozenModel):
@@ -129,13 +132,13 @@ class NextStudy(FrozenModel):
     spec: StudySpec
     yaml: str
     cost: str = ""
-    """Cost of the study, as a sentence."""
+    """Estimated cost of the study, as a sentence."""
     size: str = ""
     """Reason for the study's number of trials, as a clause; empty if the study's goal states the number."""
     training: str = "python train.py"
     """Command that trains one trial, with placeholders for the values that the study sets."""
     new_options: tuple[str, ...] = ()
-    """Options of that command that no trial had."""
+    """Options of the command `training` that no trial of the analysed study was started with."""
     command_known: bool = True
     """True if a trial recorded its command; otherwise `training` is only an example."""
 
@@ -147,19 +150,19 @@ class RunningTrial(FrozenModel):
     name: str
     state: State
     step: int
-    """Last evaluated step; 0 without an evaluation."""
+    """Last step at which the trial was evaluated; 0 if it was not evaluated yet."""
     length: float | None
-    """Planned length in steps; None if unknown."""
+    """Planned length of the trial in steps; None if unknown."""
     message: MessageField
-    """The verdict with its evidence, or the reason why the trial cannot be judged."""
+    """The guard's verdict with its evidence, or the reason why the guard cannot judge the trial."""
     stop: bool
-    """True if the evidence suffices to stop the trial."""
+    """True if the evidence suffices for stopping the trial."""
     notes: tuple[MessageField, ...] = ()
-    """Findings about this trial alone, such as waiting for data."""
+    """Findings about this trial alone, such as that it waits for data."""
 
     @property
     def done(self) -> float | None:
-        """Share of the planned training that is done; None if the length is unknown."""
+        """Share of the planned training steps that are done; None if the planned length is unknown."""
         return min(1.0, self.step / self.length) if self.length else None
 
 
@@ -169,7 +172,7 @@ class StoppedTrial(FrozenModel):
     id: str
     name: str
     step: int
-    """Last evaluated step before the stop."""
+    """Last step at which the trial was evaluated before the guard stopped it."""
     length: float | None
     """Planned length in steps; None if unknown."""
     reason: str
@@ -180,9 +183,9 @@ class StoppedTrials(FrozenModel):
 
     trials: int = 0
     saved_steps: int = 0
-    """Planned steps that these trials did not train."""
+    """Number of planned training steps that were saved by stopping these trials."""
     each: tuple[StoppedTrial, ...] = ()
-    """The trials, the most recently stopped trial first."""
+    """The stopped trials, the most recently stopped one first."""
 
 
 class Provenance(FrozenModel):
@@ -191,7 +194,7 @@ class Provenance(FrozenModel):
     data: str
     """SHA-256 hash of the trials, their settings and their curves."""
     points: int
-    """Number of logged values that the analysis read."""
+    """Number of logged metric values that the analysis read."""
     started: float | None = None
     """Start time of the first trial in seconds since the epoch; None if unknown."""
     ended: float | None = None
@@ -210,9 +213,10 @@ class ReportData(FrozenModel):
     counts: TrialCounts
     best: Best | None
     spread: Spread | None
-    """Variation between repeats of the same setting; None if no setting was repeated."""
+    """Variation of the objective between repeats of the same setting; None if no setting was repeated."""
     again: tuple[float, float] | None = None
-    """80 % interval of the best result if the study ran again with other random settings and seeds; None if that is unknown."""
+    """80 % interval of the best result that the study would have if it ran again with other random settings and seeds; None if
+    unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
@@ -224,24 +228,24 @@ class ReportData(FrozenModel):
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
     stop: MessageField | None = None
-    """Reason why there is no next study although findings ask for one; None if there is one or nothing is left to do."""
+    """Reason why there is no next study although findings ask for one; None if there is a next study or nothing is left to do."""
     figures: Figures
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
     advice: tuple[AdviceRecord, ...] = ()
-    """Gains so far in this store from following the advice of each rule."""
+    """For each rule, the gains so far from following its advice in this store."""
     runs_url: str | None = None
-    """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
+    """URL of a run's page in the MLflow UI, without the run id at its end; None if the store is not a server."""
 
     running: tuple[RunningTrial, ...] = ()
     """The running trials with the guard's verdicts, most urgent first."""
     stopped: StoppedTrials = StoppedTrials()
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study; None if its trials have no curves."""
+    """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
 
     folder: str = "advisor-report"
-    """Folder of the report, as the commands in it name it."""
+    """Folder of the report, as the commands in the report name it."""
 
     @property
     def minimize(self) -> bool:
@@ -250,16 +254,16 @@ class ReportData(FrozenModel):
 
     @property
     def ranked(self) -> list[tuple[int, TrialRow]]:
-        """(index, trial) of the trials with a result, best first."""
+        """(index, trial) pairs of the trials with a result, the best trial first."""
         rows = [(t.place, i, t) for i, t in enumerate(self.figures.trials) if t.comparable and t.place is not None]
         return [(i, t) for _, i, t in sorted(rows, key=lambda row: row[:2])]
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
-        """Each cause with the findings that it explains, the most important cause first.
+        """Each finding that no other one explains (a cause), with the findings that it explains, the most important cause first.
 
-        Critical causes come first. Pure advice that explains nothing follows the warnings that change a study, notes follow
-        findings that need action, and findings deferred to a later study come last.
+        Critical causes come first. Findings with only advice that explain no other finding follow the warnings that change a study.
+        Notes follow findings that need action. Findings that are deferred to a later study come last.
         """
         findings = by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [first_cause(f, findings) for f in findings]
@@ -280,12 +284,12 @@ class ReportData(FrozenModel):
 
     @cached_property
     def heads(self) -> tuple[Finding, ...]:
-        """The findings that no other finding explains, most important first."""
+        """The findings that no other finding explains, the most important first."""
         return tuple(head for head, _ in self.headed)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, most important first; each cause is followed by the findings that it explains."""
+        """All findings, the most important first. Each finding is followed by the findings that it explains."""
         return tuple(f for head, below in self.headed for f in (head, *below))
 
     @property

@@ -1,4 +1,4 @@
-"""Logs a report to the MLflow experiment that it is about."""
+"""Logs a report to the MLflow experiment that the report analyzes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 _STATUSES = ("fired", "quiet", "not-assessed", "broken")
-"""Statuses of a verdict, in the order in which the tag counts them."""
+"""Statuses of a verdict, in the order in which the experiment's tag states their counts."""
 
 
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
     """Log the report's files as artifacts and the findings as tags of the run "advisor" in the experiment.
 
-    That run is created once and reused, and analyses ignore it. The experiment's description gets the headline and a link to the
-    report. Raises AdvisorError if the store is not writable.
+    The run "advisor" is created once and reused, and analyses ignore it. The experiment's description gets the headline and a link
+    to the report. Raises AdvisorError if the store is not writable.
     """
     from advisor.tracking.publish import publish
 
@@ -36,8 +36,8 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of other
-    verdicts.
+    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of verdicts with
+    each other status.
     """
     title = headline(report)
     findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
@@ -51,7 +51,8 @@ def tags(report: ReportData) -> dict[str, str]:
 
 
 def _note(text: object) -> str:
-    """Return the text with markup disabled for MLflow's notes: Markdown with HTML, where a backslash does not escape `<`."""
+    """Return the text with markup disabled for MLflow's notes. They are Markdown with HTML, in which a backslash does not escape
+    `<`."""
     return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 

@@ -18,7 +18,8 @@ from advisor.system.atomic import write_files
 Data = TypeVar("Data", bound=ReportData)
 
 _MANIFEST = ".written-by-advisor"
-"""File that lists the files written to `next/`, one `<SHA-256> <name>` per line: the next analysis removes unedited ones."""
+"""Name of the file that lists the files written to `next/`, one `<SHA-256> <name>` per line. The next analysis removes those that
+were not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
@@ -28,7 +29,7 @@ def save_report(report: ReportData, out: Path, study_file: StudyFile | None = No
 
 
 def placed(report: Data, out: Path) -> Data:
-    """Return the report with commands that name its files in the folder `out`, as seen from the current folder."""
+    """Return the report for the folder `out`: its commands name files in this folder, relative to the current folder."""
     here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
     return report.model_copy(update={"folder": here.as_posix()})
 
@@ -45,7 +46,7 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
         every = {manifest: _lines([*before, *own])}
         write_files(every | {out / path: text for path, text in texts.items()})
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
-        with contextlib.suppress(OSError):  # if this fails, the longer manifest remains valid
+        with contextlib.suppress(OSError):  # if writing fails, the longer manifest stays valid
             write_files({manifest: _lines(own)})
     except OSError as error:
         reason = error.strerror or str(error)
@@ -53,7 +54,7 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
 
 
 def files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
-    """Return the texts of the report's files by their paths within the report's folder."""
+    """Return the contents of the report's files, keyed by their paths within the report's folder."""
     texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
     texts |= {f.file: f.render(report) for f in FORMATS.values() if f.file is not None}
     if study_file is not None:
@@ -67,7 +68,7 @@ def _lines(entries: Sequence[str]) -> str:
 
 def _remove_stale(folder: Path, before: Sequence[str], written: set[str]) -> None:
     for digest, _, name in (line.partition(" ") for line in before):
-        # A name that contains a path could point outside the folder.
+        # A manifest entry that contains a path could name a file outside the folder.
         ours = name == Path(name).name and name.endswith(".yaml") and name not in written
         if ours and (folder / name).is_file() and _digest((folder / name).read_bytes()) == digest:
             (folder / name).unlink()

@@ -1,4 +1,4 @@
-"""The command `advisor demo`, which uses both the adapters and the analysis but belongs to neither."""
+"""The command `advisor demo`. It trains with the adapters and then runs the analysis, so it belongs to neither package."""
 
 from advisor.cli.demo.command import demo
 

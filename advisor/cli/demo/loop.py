@@ -1,6 +1,6 @@
-"""Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
+"""Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor plans from the first round's trials.
 
-The second round is not scripted: it runs the study file that the analysis of the first round wrote.
+The second round has no prepared study: it runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """Return a study with two mistakes: learning rates that are far too low, and dropout rates that are far too high."""
+    """Return the demo's first study. Its search space has two mistakes: learning rates far too low, and dropout rates far too
+    high."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
@@ -50,7 +51,7 @@ def first_study(trials: int, seed: int) -> StudySpec:
 
 
 def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) -> None:
-    """Run both rounds. Write the MLflow store and a report for each round to the folder `out`."""
+    """Run both rounds of tuning. Write the MLflow store and a report on each round to the folder `out`."""
     _create_or_empty_folder(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
     first = out / "round-1.yaml"
@@ -106,7 +107,7 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study. Several processes share the trials, as loops on several machines would."""
+    """Train all trials of the study. Several processes share the trials, like tuning loops on several machines."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
@@ -117,8 +118,8 @@ _open_once = lru_cache(maxsize=1)(open_study)
 
 
 def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train the first trial that no process has claimed or finished."""
-    from advisor.cli.demo.train import train  # imported here, because this module imports torch
+    """Train the study's first trial that no process has claimed or finished yet."""
+    from advisor.cli.demo.train import train  # imported here, because `train` imports torch
 
     study = _open_once(file, tracking_uri=uri)
     for trial in study.trials(seed=seed):

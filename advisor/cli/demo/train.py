@@ -1,4 +1,4 @@
-"""Trains the demo's small network on scikit-learn's handwritten digits, with our logging hook used as in any project."""
+"""Trains the demo's small network on scikit-learn's handwritten digits, and logs with our hook as any project would."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tens
 def train(
     params: Mapping[str, Any], *, max_train_steps: int, evaluate_every: int, seed: int, checkpoint_dir: str
 ) -> None:
-    """Train with these hyperparameters. Log to the trial's run, which environment variables name."""
+    """Train the network with these hyperparameters. Log to the trial's MLflow run, whose id is in environment variables."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _load_digits()

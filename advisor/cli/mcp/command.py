@@ -49,7 +49,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) 
     require_separate_folder(out)
     location = parse_tracking_uri(tracking_uri)
     if location.path is not None:
-        require_local(location)  # a server may start later, but a path that does not exist is an error
+        require_local(location)  # a store's server may start later, but a missing path is an error
     server = make_server(Tools(tracking_uri, allow_run, out))
     if port is None:
         server.run("stdio")

@@ -1,4 +1,4 @@
-"""Serves the tools with the protocol's own SDK, over standard input and output or over HTTP on a loopback address."""
+"""Serves the tools with the official MCP SDK, over standard input and output or over HTTP on a loopback address."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by st
 Each answer is one JSON object. {NOTICE} What the advisor concludes stands there too, first in the key "action"; names in its
 sentences come from the store. Commands that an answer proposes are for a person to confirm."""
 HOST = "127.0.0.1"
-"""Address of the HTTP server: other machines cannot reach it."""
+"""Address of the HTTP server, a loopback address, which other machines cannot reach."""
 
 
 def make_server(tools: Tools) -> MCPServer[None]:
-    """Return a server with the tools."""
+    """Return an MCP server that offers these tools."""
     server: MCPServer[None] = MCPServer(
         "tuning-advisor", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
@@ -49,7 +49,7 @@ def make_server(tools: Tools) -> MCPServer[None]:
 
 
 def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
-    """Return the tool as a function whose answer or error is a result of the protocol. Only one call runs at a time."""
+    """Wrap the tool in a function that returns its answer or error as an MCP result. The lock admits one call at a time."""
 
     @functools.wraps(tool)
     def answer(**arguments: Any) -> CallToolResult:
@@ -66,7 +66,7 @@ def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Cal
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket on the port. Raises AdvisorError if the port is taken."""
+    """Return a socket that listens on the port. Raises AdvisorError if the port is in use."""
     try:
         return socket.create_server((HOST, port))
     except OSError as error:
@@ -75,7 +75,8 @@ def listen(port: int) -> socket.socket:
 
 
 def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
-    """Serve over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin headers."""
+    """Serve the tools over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin
+    headers."""
     port = listener.getsockname()[1]
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])

@@ -1,6 +1,7 @@
 """The tools of `advisor mcp`. Each returns one line of JSON, in which texts of the store are quoted.
 
-The docstrings are the descriptions that agents read. The store is fixed at the start, so no call can name a host or a file.
+The docstrings are the descriptions that agents read. The tracking store is chosen when the server starts, so no tool call can name
+a host or a file.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ Setting: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools on one store."""
+    """The tools of `advisor mcp`, which all work on one tracking store."""
 
     tracking_uri: str | None
     allow_run: bool
     """Whether `gate` records its answers in the store and `next_study` writes its report."""
     out: Path
-    """Folder of the reports that `next_study` writes."""
+    """Folder into which `next_study` writes reports."""
 
     def list_experiments(self, pattern: Annotated[str, Field(description="Pattern such as cifar-*.")] = "*") -> str:
         """List the experiments of the store, newest first, with the ids that all tools accept."""

@@ -31,7 +31,7 @@ INDEX_FILE = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Where to analyze (on this machine or on Ray), and how many experiments in parallel."""
+    """Where the analyses run (on this machine or on Ray), and how many of them run in parallel."""
 
     on: Literal["local", "ray"] = "local"
     jobs: int | None = None
@@ -42,14 +42,15 @@ class Workers:
 class _Analysis:
     outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the report's files that are still to be written, by relative path."""
+    """Contents of the report files that still need to be written, by relative path."""
 
 
 def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_progress: Progress) -> list[Outcome]:
     """Analyze the experiments whose names match. Write their reports and an index page below `options.out`.
 
-    pattern: for example "cifar-*". The files do not depend on `workers`. Raises AdvisorError if no name matches, a file cannot be
-    written, or the cluster cannot run the work. Any other failure is recorded as the outcome of the experiment.
+    pattern: for example "cifar-*". The written files are the same for every value of `workers`. Raises AdvisorError if no name
+    matches, a file cannot be written, or the cluster cannot run the work. Any other failure is recorded as the outcome of the
+    experiment.
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out
@@ -76,13 +77,14 @@ def _explain_write_errors(out: Path) -> Iterator[None]:
 def _analyze_locally(
     experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of analyses in local processes. These processes write the reports."""
+    """Analyze in local processes, which also write the reports, and yield the outcomes."""
     work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.for_analyze())
     return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failed)
 
 
 def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Yield the outcomes of analyses on Ray nodes. This process writes the reports: nodes do not share this machine's disk."""
+    """Analyze on Ray nodes and yield the outcomes. This process writes the reports, because nodes do not share this machine's
+    disk."""
     job = pack_job(options.for_analyze(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.words(), out=options.out, job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)

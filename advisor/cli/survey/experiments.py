@@ -17,13 +17,14 @@ from advisor.tracking.stores.reading import active_experiments
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment to analyze, and its report folder."""
+    """An experiment to analyze, and the folder for its report."""
 
     name: str
     reference: str
     """Name of the experiment, or its id if several experiments share the name."""
     folder: str
-    """Folder of the experiment's report, relative to the index page. It does not depend on other experiments."""
+    """Folder of the experiment's report, relative to the index page. The folder name does not depend on which other experiments
+    exist."""
 
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
@@ -42,7 +43,8 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
 
 
 def _report_folder(experiment: ExperimentEntry) -> str:
-    """Return a readable folder name. It ends with the experiment's id, or with a hash if the id is not a safe file name."""
+    """Return a readable name for the report's folder. The name ends with the experiment's id, or with a hash if the id is not a
+    safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"

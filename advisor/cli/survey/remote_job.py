@@ -30,14 +30,14 @@ _LOCAL_SUFFIXES = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CA
 
 @dataclass(frozen=True, repr=False)
 class RemoteJob:
-    """An analysis to run on another machine. It has no repr, because its fields may hold passwords."""
+    """An analysis to run on another machine. The class has no repr, because its fields may hold passwords."""
 
     version: str
     options: Mapping[str, Any]
-    """Arguments of `advisor.analyze`, including the settings and the store's absolute URI."""
+    """Arguments of `advisor.analyze`, including the settings of rules and the store's absolute URI."""
     environment: Mapping[str, str]
     rules: Sequence[Mapping[str, bytes]]
-    """One mapping per rules folder: file content by relative path."""
+    """For each folder of rules, the contents of its files by relative path."""
     experiments: frozenset[str]
     """Names of the experiments to analyze. The remote machine uses the names to check that it sees the same store."""
 
@@ -52,7 +52,7 @@ class RemoteJob:
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "
                 "install the same version on both"
             )
-        os.environ.update(self.environment)  # safe, because no other work runs in this process
+        os.environ.update(self.environment)  # safe: this process runs nothing but the job
         _check_store(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
             folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]
@@ -60,7 +60,7 @@ class RemoteJob:
 
 
 def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
-    """Return a job with these arguments of `advisor.analyze`. Raises AdvisorError for invalid settings or rules."""
+    """Return a job that calls `advisor.analyze` with these arguments. Raises AdvisorError for invalid settings or rules."""
     folders = [Path(folder) for folder in options.get("rules", ())]
     settings = find_settings(Path.cwd())
     load_rules(settings=settings, directories=folders)
@@ -106,7 +106,9 @@ def _check_store(tracking_uri: str, experiments: frozenset[str]) -> None:
         seen = experiments.intersection(list_experiments(tracking_uri))
     except AdvisorError as error:
         raise AdvisorError(f"node {node} cannot open the store; {advice} ({error})") from None
-    if 2 * len(seen) < len(experiments):  # some experiments may have been deleted since the job was packed
+    if 2 * len(seen) < len(
+        experiments
+    ):  # allow a few missing ones: experiments may have been deleted since the job was packed
         raise AdvisorError(
             f"node {node} sees another store, with {len(seen)} of the {len(experiments)} experiments; {advice}"
         )

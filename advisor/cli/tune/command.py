@@ -117,7 +117,7 @@ def tune(
 
 
 def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
-    """Return the study from which the search starts. Raises AdvisorError if the study cannot be searched in blocks."""
+    """Return the study from which the search starts. Raises AdvisorError if `advisor tune` cannot search this study."""
     check_command(spec, command, append=append)
     name = repr(spec.study)
     if spec.probe is not None or spec.settings:

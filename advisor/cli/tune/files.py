@@ -19,12 +19,12 @@ from advisor.system import atomic
 
 _FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
 _UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
-"""Fields in which the first block's study must equal the study from which the search starts."""
+"""Fields of a study that must be the same in the first block's file and in the study from which the search starts."""
 
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A block's study file."""
+    """The study file of one block of a search."""
 
     path: Path
     kind: Kind
@@ -32,17 +32,18 @@ class BlockFile:
 
     @property
     def block(self) -> Block:
-        """The block, without its trials."""
+        """The block that the file describes, without its trials."""
         return Block(self.kind, self.spec)
 
     @property
     def output(self) -> Path:
-        """Folder for the output of the block's trials."""
+        """Folder into which the block's trials write their output."""
         return self.path.with_suffix("")
 
 
 def read_block_files(folder: Path) -> list[BlockFile]:
-    """Return the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or duplicate."""
+    """Return the study files of the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or
+    duplicate."""
     found = sorted(
         (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE_NAME_PATTERN.fullmatch(path.name))
     )
@@ -61,7 +62,7 @@ def read_block_files(folder: Path) -> list[BlockFile]:
 
 
 def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
-    """Write a block's file and return the block as read back. subject: words about the block for the file name."""
+    """Write a block's study file, and return the file as read back. subject: words about the block for the file name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
 def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
     """Raise AdvisorError if the search in the folder started from another study.
 
-    correctable: whether the objective may differ from that of the blocks, because no trial has a value of their objective.
+    correctable: whether `start` may have another objective than the blocks, because no trial has logged the blocks' objective.
     """
     parts = [part for part in _UNCHANGEABLE_FIELDS if not (correctable and part == "objective")]
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
@@ -86,7 +87,7 @@ def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, c
 
 
 def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
-    """Write the objective of the study `start` into the blocks' files, and return the blocks."""
+    """Write the objective of the study `start` into the files of all blocks, and return the updated files."""
     update = {"objective": start.objective}
     specs = [file.spec.model_copy(update=update) for file in files]
     specs = [

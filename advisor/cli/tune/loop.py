@@ -1,4 +1,4 @@
-"""Trains one block after another: reads the results, asks for the next block, writes the block's file and launches it."""
+"""Trains one block of trials after another: reads the results, asks for the next block, writes its study file and launches it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POLL_INTERVAL_S = 5.0
 
 @dataclass
 class Loop:
-    """A search with a folder for its blocks."""
+    """A search in blocks of trials, with a folder for the blocks' study files."""
 
     search: Search
     record: Record
@@ -36,19 +36,20 @@ class Loop:
     folder: Path
     first_seed: int
     say: Callable[[str], None]
-    """Prints one line."""
+    """Function that prints one line of text."""
     _failed: int = 0
-    """Number of trials in the latest blocks, as far back as every trial of each block failed."""
+    """Number of trials in the latest successive blocks of which every trial failed; 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
-        """Train blocks until the budget is spent, and return them. An interrupted search resumes after its last decision."""
+        """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last
+        decision."""
         known = files.read_block_files(self.folder)
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
             known, blocks = (
                 [],
                 [],
-            )  # nothing was trained, so decide the first block again: the user may have edited the study
+            )  # no trial was trained, so decide the first block anew: the user may have edited the study
         if not known:
             self.record.check_empty()
         self.record.check_complete(known, blocks)
@@ -64,12 +65,14 @@ class Loop:
         return blocks
 
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`, which is repeated while the store does not answer. All calls of a search are repeatable."""
+        """Return the result of `call`, which is repeated while the store does not answer. Every call that a search makes can be
+        repeated safely."""
         waits = "The store does not answer; the search waits for it and then goes on."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
     def _resume(self, block_files: list[BlockFile]) -> list[BlockFile]:
-        """Train the remaining trials of the last block. If the user corrected the objective, first correct all blocks."""
+        """Train the remaining trials of the last block. If the user corrected the objective, first correct it in the files of all
+        blocks."""
         start, objective = self.search.start, block_files[0].spec.objective
         correctable = not self.record.has_values(objective.metric)
         files.check_start(self.folder, block_files, start, correctable=correctable)
@@ -86,7 +89,7 @@ class Loop:
         return self.search.next_block(blocks)
 
     def _write_block(self, decided: Block, block_files: list[BlockFile], blocks: list[Block]) -> BlockFile:
-        """Write the file of a new block, with the reason for the decision, and return it."""
+        """Write the study file of a new block, which states the reason for the decision, and return the file."""
         start, number = self.search.start, len(block_files) + 1
         before = self.search.space(blocks) if blocks else None
         block = text.with_goal_and_reason(
@@ -114,11 +117,15 @@ class Loop:
                 return
             if not waits:
                 self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
-            waits, launcher = True, replace(launcher, retry="none")  # do not restart trials that failed in the meantime
+            waits, launcher = (
+                True,
+                replace(launcher, retry="none"),
+            )  # a trial that failed while we waited is not restarted
             time.sleep(_POLL_INTERVAL_S)
 
     def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
-        """Raise TrialsFailed if all trials of the latest blocks failed, so that further trials would fail too."""
+        """Raise TrialsFailed if all of the last `MAX_FIRST_FAILURES` or more trials failed: further trials would probably fail,
+        too."""
         self._failed = self._failed + summary.total if summary.failed == summary.total else 0
         if self.launcher.options.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
             return

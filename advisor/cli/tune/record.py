@@ -32,26 +32,26 @@ from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
 MIN_COST_SHARE = 0.1
-"""Minimum cost of a trial, as a share of its planned steps, because starting a training also costs time."""
+"""Minimum cost that we count for a trial, as a share of its planned steps, because starting a training also takes time."""
 _CUT_SHORT_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
-"""Statuses of trials that ended early and cost only the steps that they trained."""
+"""Statuses of trials that ended early, so that only the steps that they trained count as their cost."""
 
 
 @dataclass
 class Record:
-    """The trials of a search in one experiment. It implements the analyst of the search."""
+    """The trials of a search in one MLflow experiment. Implements the protocol `Analyst` of `advisor.planning.blocks`."""
 
     experiment: str
     location: Location
     start: StudySpec
     words: Sequence[str]
-    """Words of the command. The analysis may change only values that the command passes."""
+    """Words of the training command. The analysis may change only values that this command passes to the training."""
     append: bool
     rules: Sequence[Rule]
     declined: list[str] = field(default_factory=list)
     """One sentence for each value that the last analysis wanted to set but that the command does not pass to the training."""
     _runs: Experiment | None = None
-    """The runs from the latest read."""
+    """The experiment's runs at the time of the latest read."""
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Record:
             )
 
     def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
-        """Raise AdvisorError if the store lacks the runs of an ended block: the store is another one, or the runs were deleted."""
+        """Raise AdvisorError if the store lacks the runs of an ended block: the user named another store, or deleted the runs."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
             raise AdvisorError(
@@ -74,13 +74,13 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trials. A running trial counts with the values that it has logged."""
+        """Return the blocks with their trials. A running trial counts with the values that it has logged so far."""
         runs = self._runs = self._read()
         trained = {t.id: t for group in _group_files(files) for t in _read_group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
 
     def has_values(self, metric: str) -> bool:
-        """Return whether any run has a value of the metric, as of the latest read."""
+        """Return whether any run had a value of the metric when the runs were last read."""
         return self._runs is not None and metric in self._runs.points
 
     def _read(self) -> Experiment:
@@ -111,9 +111,9 @@ class Record:
         return first_study(add_earlier_trials(own, earlier).study, self.rules, prepare)[0]
 
     def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without changes to values that the command does not pass to the training.
+        """Return `spec` without changes to values that the command does not pass to the training.
 
-        An unknown length of training stays unknown.
+        If the start study does not state a length of training, the result does not either.
         """
         if self.start.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
@@ -144,7 +144,7 @@ def _declined_sentence(spec: StudySpec, previous: StudySpec, unpassed: Sequence[
 
 
 def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
-    """Return the hyperparameters from which `spec` computes hyperparameters of the study `start`."""
+    """Return the names of the hyperparameters from which `spec` computes, by formulas, hyperparameters of the study `start`."""
     formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
     return {name for text in formulas for name in formula.parse(text).names}
 
@@ -153,14 +153,15 @@ def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
 
 
 def _group_files(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Return groups of blocks whose trials are read together: blocks with the same steps and schedule, or one special study."""
+    """Group the blocks whose trials are read together as one study: those with the same training steps and schedule. A special
+    study is a group of its own."""
     keys = [(steps_of(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     order = sorted(range(len(files)), key=lambda i: keys[i])
     return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
 
 
 def _runs_of(experiment: Experiment, file: BlockFile) -> list[Run]:
-    """Return the runs of a block by trial and repeat."""
+    """Return the runs of a block of trials, sorted by repeat, then by trial."""
     own = [run for run in experiment.runs if run.tags.get(contract.TAG_STUDY) == file.spec.study]
     return sorted(own, key=lambda run: [int(run.tags.get(tag, 0)) for tag in (contract.TAG_REPEAT, contract.TAG_TRIAL)])
 
@@ -177,7 +178,7 @@ def _read_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trai
 
 
 def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
-    """Return the study of the runs with these ids. Raises AdvisorError if none has a result."""
+    """Return a study that consists of the runs with these ids. Raises AdvisorError if none of these runs has a result."""
     wanted = set(ids)
     part = select_runs(experiment, np.array([run.id in wanted for run in experiment.runs], dtype=np.bool_))
     return assemble(part, spec=spec)

@@ -30,7 +30,7 @@ def with_goal_and_reason(
 ) -> Block:
     """Return the block as a separate study, whose goal states the decision and whose notes state the reasons.
 
-    previous: the space before this block; None for the first block.
+    previous: the study with the search space before this block; None for the first block.
     """
     why = (
         _REASONS["adaptive"]
@@ -54,7 +54,7 @@ def _goal_text(block: Block, previous: StudySpec | None) -> str:
     names = changed(previous, block.spec) if block.kind == "extend" else []
     if not names or not all(block.spec.parameters[n].numeric and n in previous.searched for n in names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
-    # Unlike a plan, a search in blocks never narrows a range.
+    # We can always say "widen", because a search in blocks never narrows a range.
     return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
 
 
@@ -90,7 +90,7 @@ def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
 
 
 def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
-    """Return a sentence with the best result so far; empty without trials."""
+    """Return a sentence with the best result so far; "" if there are no trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""
@@ -98,7 +98,7 @@ def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
 
 
 def result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield the lines about the best setting and its repeats."""
+    """Yield the lines that `advisor tune` prints at the end about the best setting and its repeats."""
     trials = [t for b in blocks for t in b.trained]
     yield f"{count(len(trials), 'trial')} in {count(len(blocks), 'block')}."
     if not leader.has_result(trials):

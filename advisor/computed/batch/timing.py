@@ -90,7 +90,7 @@ def evaluation_share(study: Study) -> float:
     It is the median of the trials that logged step times. Evaluations take this time, and checkpoints if they are saved with them.
     """
     shares = []
-    for times in step_times_of_study(study):
+    for times in step_times_of_study(study) if study.unit == "step" else ():
         curve = study.cost_curve(times.trial)
         known = np.flatnonzero(np.isfinite(curve.times))
         if len(known) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,8 @@ class Checkpoints:
     """Folders or files of the checkpoints; not all of them need be known."""
     chosen: float | None
     """Step of the checkpoint that was chosen; None if none was."""
+    path_by_step: Mapping[float, str]
+    """Path of each checkpoint whose path is known."""
 
 
 def logged(trial: Trial) -> Checkpoints | None:
@@ -30,10 +33,11 @@ def logged(trial: Trial) -> Checkpoints | None:
             return None
         steps = tuple(s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"])))
         paths = tuple(str(entry["path"]) for entry in fact["kept"] if entry.get("path"))
+        path_by_step = {as_number(e["step"]): str(e["path"]) for e in fact["kept"] if e.get("path")}
         chosen = as_number(fact.get("chosen"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Checkpoints(steps, paths, chosen if math.isfinite(chosen) else None)
+    return Checkpoints(steps, paths, chosen if math.isfinite(chosen) else None, path_by_step)
 
 
 def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
@@ -50,11 +54,15 @@ def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
     return int(steps[best]), float(curve.values[indices[best]])
 
 
-def overwritten_by(study: Study, trial: Trial) -> list[Trial]:
-    """Return the later trials on the same machine that kept checkpoints under a path of this trial."""
-    own = set(paths(trial))
-    later = [t for t in study.trials if _began(t) > _began(trial) and _host(t) == _host(trial)]
-    return [t for t in later if own & set(paths(t))]
+def overwritten_by(study: Study, trial: Trial) -> tuple[str, list[Trial]]:
+    """Return (path of the trial's chosen or best checkpoint, later trials that kept a checkpoint under this path).
+
+    Trials on another machine are left out.
+    """
+    found, best = logged(trial), best_kept(study, trial)
+    path = "" if found is None or best is None else found.path_by_step.get(best[0], "")
+    later = [t for t in study.trials if _began(t) > _began(trial) and host(t) == host(trial)]
+    return path, [t for t in later if path and path in paths(t)]
 
 
 def paths(trial: Trial) -> tuple[str, ...]:
@@ -67,8 +75,9 @@ def _began(trial: Trial) -> float:
     return math.nan if trial.started is None else trial.started
 
 
-def _host(trial: Trial) -> str:
+def host(trial: Trial) -> str:
+    """Return the name of the machine that launched the trial; "" if it was not logged."""
     try:
-        return str(trial.parsed_fact("launch").get("host"))
+        return str(trial.parsed_fact("launch").get("host") or "")
     except (ValueError, AttributeError):
         return ""

@@ -8,20 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor import contract
-from advisor.computed import computed
 from advisor.computed.decision import repeats
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Study, Trial
-from advisor.model.words import number
-from advisor.stats.heterogeneity import heterogeneity
 from advisor.stats.ratios import error_of_share
 
 AGREEMENT = 0.5
 """Correlation of two trials' errors over the examples. Published disagreement rates of two training runs of one architecture imply
 about one half."""
-_FALSE_ALARMS = 0.05
-"""Maximum probability that settings of equal quality seem to differ."""
 MAX_TIMES = 100
 """Maximum realistic growth factor of the number of validation examples. Our choice."""
 _MAX_SHARE = 1 + 1e-6
@@ -138,33 +133,6 @@ def headroom(study: Study) -> float:
     cost, unit = float(study.costs[best[0].index]), unit_of_shares(study)
     room = cost if study.minimize else unit + cost
     return room if 0 <= room <= unit else math.inf
-
-
-@computed
-def tie(study: Study) -> str | None:
-    """Return why the results of the settings have no order, as a clause; None if they have one or if that is unknown.
-
-    All results are equal, or their range is no larger than the validation set would give settings of equal quality.
-    """
-    best: dict[object, Trial] = {}
-    for trial in study.ranked():
-        best.setdefault(repeats.key(trial) or trial.id, trial)
-    trials, metric = list(best.values()), study.spec.objective.metric
-    if len(trials) < 2:
-        return None
-    if len({study.rank_key(t)[0] for t in trials}) == 1:
-        return f"all {len(trials)} settings have the same best {metric}"
-    try:
-        errors = standard_errors(study, trials)
-    except MissingData:
-        return None
-    costs = study.costs[[t.index for t in trials]]
-    if heterogeneity(costs, errors * math.sqrt(1 - AGREEMENT), _FALSE_ALARMS).p <= _FALSE_ALARMS:
-        return None
-    return (
-        f"the best {metric} of all {len(trials)} settings differs by {number(float(np.ptp(costs)), 2)} at most, no more than "
-        f"chance on {round(trials[0].fact('n_valid')):,} validation examples"
-    )
 
 
 MIN_PERFECT = 3

@@ -153,7 +153,18 @@ def needs_no_schedule(trial: Trial) -> bool:
     return any("schedulefree" in name.lower().replace("_", "").replace("-", "") for name in optimizers)
 
 
+def is_known(study: Study, trial: Trial) -> bool:
+    """Return True if the trial itself shows its schedule: by logged learning rates, or because its training noted the kind."""
+    return len(study.curve(trial, "learning_rate").finite) >= MIN_RATES or bool(_noted_kind(trial))
+
+
 def _stated_kind(study: Study, trial: Trial) -> str | None:
+    kind = _noted_kind(trial) or str((study.spec.schedule or {}).get("kind", ""))
+    return parse_kind(kind) if kind else None
+
+
+def _noted_kind(trial: Trial) -> str:
+    """Return the kind of schedule that the trial's facts or hyperparameters name; "" if they name none."""
     try:
         kind = str(trial.parsed_fact("schedule").get("kind", ""))
     except (ValueError, AttributeError):
@@ -168,8 +179,7 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
             )
         elif not kind and as_number(value) > 0:
             kind = _kind_of_number(set(words_of(name)))
-    kind = kind or str((study.spec.schedule or {}).get("kind", ""))
-    return parse_kind(kind) if kind else None
+    return kind
 
 
 def _kind_of_number(words: set[str]) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from advisor.computed.decision import repeats
-from advisor.computed.pipeline import validation
+from advisor.computed.pipeline import ties
 from advisor.computed.steps import schedules
 from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, not_finite, replay
@@ -83,7 +83,7 @@ def hindsight(study: Study, policy: Policy | None = None) -> Hindsight | None:
     if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
         return None
     found = _runs(study, policy)
-    if not isinstance(found, str) and (tied := validation.tie(study)) is not None:
+    if not isinstance(found, str) and (tied := ties.tie(study)) is not None:
         found = f"the results tie: {tied}"
     return Hindsight(reason=found) if isinstance(found, str) else _replay_guard(study, policy, found)
 

@@ -19,8 +19,9 @@ KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
 def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:
     """Return the study in the file format of one tool. kind: name of the tool, one of `KINDS`.
 
-    points: trials {parameter: value} to run instead of a search. Optuna runs these trials first, then searches the space. past:
-    trials that have ended; only Optuna accepts them. Raises AdvisorError if the tool's format cannot express the study.
+    points: trials as {parameter: value} to run instead of a search; Optuna runs them first and then searches the space. past:
+    trials of the study that have ended; they are allowed only if `kind` is "optuna". Raises AdvisorError if the tool's format
+    cannot express the study.
     """
     if kind not in KINDS:
         raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")
@@ -28,7 +29,7 @@ def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Se
         raise AdvisorError(f"{kind} does not accept results of past trials; only optuna does")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; ask for at least one with -n")
-    from advisor.interop.exports.exporter import Export  # imported here, because `advisor.model` loads slowly
+    from advisor.interop.exports.exporter import Export  # slow: it imports `advisor.model`
 
     exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")
     return exporter.render(Export(spec, points, past))

@@ -1,4 +1,5 @@
-"""Writes the search space as tuning_search_space.json, the file that AlgoPerf reads. JSON allows no comments."""
+"""Writes the search space as tuning_search_space.json, the file that AlgoPerf reads. The file has no comments, because JSON allows
+none."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 
 _MAX_INTEGERS_IN_RANGE = 1000
-"""Maximum number of integers in a range, because the file lists each of them."""
+"""Maximum number of integers in the range of a hyperparameter, because the file lists each integer."""
 
 
 def render(export: Export) -> str:

@@ -28,11 +28,11 @@ _TRAINING_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """An earlier trial of the study that has ended."""
+    """A trial of the study that has ended."""
 
     params: Mapping[str, Value]
     value: float | None
-    """Best value of the objective that the trial reached; None if the trial failed."""
+    """Best objective value that the trial reached; None if the trial failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Export:
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of a search. Optuna runs these trials first, then searches the space."""
+    """Trials to run instead of a search; Optuna runs them first and then searches the space."""
     past: Sequence[PastTrial] = ()
-    """Trials of the study that have ended. Only Optuna accepts them."""
+    """Trials of the study that have ended; only Optuna's script can contain them."""
 
 
 class Exporter(Protocol):
-    """Interface of the export modules. Each module writes a study in the format of one tool."""
+    """Interface of the export modules, each of which writes a study in the format of one tool."""
 
     def render(self, export: Export, /) -> str:
         """Return the text of the exported file; raise AdvisorError if the tool's format cannot express the study."""
@@ -71,7 +71,8 @@ def _inexpressible_error(tool: str, inexpressible: str) -> AdvisorError:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the study's goal, its notes, and the settings that the training script must apply itself."""
+    """Yield comment lines with the study's goal, its notes, and the training settings that the tool cannot express and the script
+    must apply itself."""
     yield f"# {comment_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
@@ -88,7 +89,7 @@ def _short_yaml(value: object) -> str:
 
 
 def why_comment(parameter: Parameter) -> str:
-    """Return an end-of-line comment with the reason for the parameter's range, or "" if no reason is stated."""
+    """Return an end-of-line comment with the reason for the parameter's range, or "" if the study states no reason."""
     return f"  # {comment_line(parameter.why)}" if parameter.why else ""
 
 
@@ -100,7 +101,7 @@ def why_comments(spec: StudySpec) -> Iterator[str]:
 
 
 def comment_line(text: str) -> str:
-    """Return the text on one line and without control characters, so that it can be used in a comment."""
+    """Return the text on one line and without control characters, as a comment requires."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -110,7 +111,7 @@ def with_comments(lines: Sequence[str], content: object) -> str:
 
 
 def single_value(parameter: Parameter) -> Value | None:
-    """Return the value of a parameter that can take only one value, or None if it can take several."""
+    """Return the only value that a parameter can take, or None if it can take several values."""
     if parameter.role == "fixed":
         return parameter.value
     return parameter.options[0] if len(parameter.options) == 1 else None

@@ -61,7 +61,7 @@ def _parameter_domain(parameter: Parameter) -> str:
         for option in parameter.options:
             if isinstance(option, str) and not _PLAIN_WORD_PATTERN.fullmatch(
                 option
-            ):  # the plugin strips the option's quotes
+            ):  # the Optuna plugin would strip the option's quotes
                 raise AdvisorError(
                     f"hydra-optuna-sweeper cannot choose {option!r}; make it a plain word, or use --points"
                 )
@@ -77,7 +77,8 @@ def _mapping_text(trial: dict[str, Value]) -> str:
 
 
 def _value_text(value: Value) -> str:
-    """Return a value in Hydra's grammar. Text is quoted; backslashes before a quote or at the end of the text are doubled."""
+    """Return a value in Hydra's override grammar. Text is quoted, and backslashes before a quote or at the end of the text are
+    doubled."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):

@@ -1,4 +1,5 @@
-"""Writes a script that creates an Optuna study. The script's define-by-run space can express every study file."""
+"""Writes a script that creates an Optuna study. The script can express every study file, because it defines the search space by
+Python code (define-by-run)."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ if __name__ == "__main__":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GuardPruner":  # Optuna may be missing when a study is exported
+    if name == "GuardPruner":  # imported only here: exporting a study must work without Optuna
         from advisor.interop.exports.optuna_pruner import GuardPruner
 
         return GuardPruner
@@ -73,7 +74,8 @@ def __getattr__(name: str) -> Any:
 
 
 def render(export: Export) -> str:
-    """Return the script. A new Optuna study gets the past trials as results and the points as trials to run first."""
+    """Return the script. If it creates the Optuna study, it adds the past trials as results and enqueues the points as first
+    trials."""
     return "\n".join(_script_lines(export)) + "\n"
 
 
@@ -158,7 +160,7 @@ def _value_expression(name: str, parameter: Parameter) -> str:
 
 
 def _complement_name(name: str) -> str:
-    """Return the name of 1 - hyperparameter in the Optuna study: on a reverse-log scale, Optuna draws this difference."""
+    """Return the name under which Optuna draws 1 - value instead of the value of a hyperparameter on a reverse-log scale."""
     return f"1 - {name}"
 
 
@@ -188,7 +190,7 @@ def _membership_test(value: str, limits: Bounds) -> str:
 
 
 def _drawn_params(spec: StudySpec, params: Any) -> dict[str, Any]:
-    """Return the values that Optuna would have drawn for a trial with these hyperparameters."""
+    """Return the values that Optuna would have sampled for a trial with these hyperparameters."""
     drawn = {}
     for name, parameter in spec.searched.items():
         if name in params:

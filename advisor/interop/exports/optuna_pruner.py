@@ -11,7 +11,7 @@ from advisor.engine.guard.replay import guard_stopper
 
 
 class GuardPruner(optuna.pruners.BasePruner):
-    """Prunes a trial that cannot become the best of its study, judged by two bounds on its further gain.
+    """Prunes a trial that cannot become the best of its study, judged by two bounds on how much the trial can still improve.
 
         from advisor.interop.exports.optuna import GuardPruner
 
@@ -33,13 +33,13 @@ class GuardPruner(optuna.pruners.BasePruner):
     reports are NaN or infinite is pruned in any case.
 
     All trials must have the same length. A completed trial that ended early is ignored. If any trial reports a step beyond
-    `max_steps`, the bounds rule out no trial.
+    `max_steps`, no trial is pruned because of the bounds.
     """
 
     def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
         """max_steps: number of steps of a whole training, in the unit of the steps passed to `trial.report`.
 
-        policy: thresholds of the guard. Raises ValueError if `max_steps` is not positive.
+        policy: thresholds that decide when the guard prunes a trial. Raises ValueError if `max_steps` is not positive.
         """
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, not {max_steps}")
@@ -65,5 +65,6 @@ class GuardPruner(optuna.pruners.BasePruner):
         return Progress(steps, values, float(self._max_steps))
 
     def _is_full_length(self, trial: Progress) -> bool:
-        """Return True if a further report, at the distance of the last two reports, would exceed the training's length."""
+        """Return True if the trial is complete: one more report, as far away as the last two are apart, would reach or exceed
+        `max_steps`."""
         return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)

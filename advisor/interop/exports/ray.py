@@ -14,7 +14,8 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. With export points, `config["trial"]` holds one trial."""
+    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. If the export has points, `config["trial"]` holds the trial
+    to run."""
     spec = export.spec
     lines = [
         *study_comments(spec),

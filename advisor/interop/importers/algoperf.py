@@ -1,8 +1,8 @@
-"""Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most
-AlgoPerf versions also write `eval_measurements.csv`.
+"""Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most versions of
+AlgoPerf also write `eval_measurements.csv`.
 
-The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`. Evaluation
-metrics keep their names. Times exclude the evaluations, as in the benchmark's score.
+The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`. Evaluation metrics
+keep their names. The imported times exclude the time of evaluations, as does the benchmark's score.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _file_layout(path: Path, *, evaluations: bool) -> Layout:
 
 
 def _started_ms(folder: Path) -> int:
-    """Return the start time in the file name of the workload's log, or `DEFAULT_START_MS` if there is no such file."""
+    """Return the start time that the file name of the workload's log states, or `DEFAULT_START_MS` if there is no log."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
         if match := _LOG_DATE.search(log.name):
             month, day, year, hour, minute, second = (int(part) for part in match.groups())

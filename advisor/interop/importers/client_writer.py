@@ -20,7 +20,7 @@ _PARAMS_PER_CALL = 100
 _MAX_THREADS = 4
 
 Point = tuple[int, int, float | None]
-"""Step, timestamp and value of a metric point. None as the value stands for NaN."""
+"""Step, timestamp and value of a metric point. A NaN is represented by the value None."""
 
 
 class ClientWriter(Writer):
@@ -33,7 +33,9 @@ class ClientWriter(Writer):
         with quiet_mlflow(FIRST_REQUEST_SETTINGS):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
-                (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write if this folder is missing
+                (location.path / ".trash").mkdir(
+                    exist_ok=True
+                )  # MLflow refuses to write runs if this folder is missing
             self._client.search_experiments(max_results=1)
         self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
@@ -66,7 +68,7 @@ class ClientWriter(Writer):
                 self._client.delete_run(run_id)
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
-        """Write the runs in small groups, so that only one group is in memory at a time."""
+        """Write the runs in small groups, so that memory holds only one group at a time."""
         remaining = iter(runs)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
 
@@ -81,7 +83,7 @@ class ClientWriter(Writer):
                 active |= submit(len(done))
 
     def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write a new run, or add missing data to a stored run. Return (run, number of points sent)."""
+        """Write a new run, or add the data that a stored run lacks. Return (run, number of points sent)."""
         if run.continues is not None:
             return run, self._complete_run(run.continues, run)
         source = source_text(run.source)
@@ -117,7 +119,7 @@ class ClientWriter(Writer):
     ) -> int:
         """Send the parameters and all points that are not stored yet. Return the number of points sent.
 
-        points: (metric, all points, stored points) for each metric.
+        points: one tuple (metric, all points, stored points) for each metric.
         """
         from mlflow.entities import Metric, Param
 

@@ -9,7 +9,7 @@ from advisor.model.errors import AdvisorError
 
 
 def load_library(module: str, tool: str) -> Any:
-    """Return the imported module. Raise AdvisorError with the install command if the library is missing."""
+    """Import the module and return it. If its library is missing, raise AdvisorError, which states the install command."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -19,6 +19,6 @@ def load_library(module: str, tool: str) -> Any:
 
 
 def protobuf_decode_error() -> type[Exception]:
-    """Return the class of protobuf's exception for an invalid message."""
+    """Return protobuf's exception class for an invalid message."""
     error: type[Exception] = load_library("google.protobuf.message", "protobuf").DecodeError
     return error

@@ -16,13 +16,14 @@ from advisor.model.errors import AdvisorError
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
 MAX_LINE_BYTES = 32_000_000
-"""Maximum size of one line of a JSON lines file."""
+"""Maximum size in bytes of one line of a JSON lines file."""
 _MAX_PARAMS = 5_000
 _MAX_NESTING_LEVELS = 12
 
 
 def require_path(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists; otherwise raise AdvisorError. expected: description of the file for the error message."""
+    """Return the path if it exists; otherwise raise AdvisorError. expected: description of the missing file for the error
+    message."""
     path = Path(path)
     try:
         path.stat()
@@ -39,7 +40,7 @@ def printable_text(path: Path | str) -> str:
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file. The path "." has the name of the working directory."""
+    """Return the name of a folder or file. For the path ".", this is the name of the working directory."""
     return printable_text(path.absolute().resolve().name) or "imported"
 
 
@@ -67,7 +68,7 @@ def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the files that changes if one of them grows or is rewritten."""
+    """Return a digest of the files. The digest changes if any of the files grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -125,7 +126,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # PyYAML raises all these exception types: for example, `!!bool x` raises KeyError.
+        # Invalid files make PyYAML raise any of these exception types: for example, `!!bool x` raises KeyError.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AdvisorError(f"{printable_text(path)} is not YAML: {first[:120]}") from None
 
@@ -152,7 +153,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _is_huge_integer(key: Any) -> bool:
-    """Return True if the key is an integer too long for `str`, which YAML allows in hexadecimal."""
+    """Return True if the key is an integer that is too long for `str`. YAML files can state such integers in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 

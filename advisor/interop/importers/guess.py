@@ -10,11 +10,11 @@ from advisor.interop.importers import files, results_tsv, table_files
 from advisor.model.errors import AdvisorError
 
 _MAX_FILES = 200_000
-"""Maximum number of files in a folder to examine."""
+"""Maximum number of files in a folder whose names are examined."""
 
 
 def find_kinds(source: str) -> list[str]:
-    """Return the kinds of runs in the files, as in `advisor import KIND`. The kind to import comes first.
+    """Return the kinds of runs that the files seem to hold, named as in `advisor import KIND`. The kind to import comes first.
 
     Raises AdvisorError if no kind is recognised or if MLflow itself wrote the files.
     """
@@ -30,7 +30,7 @@ def find_kinds(source: str) -> list[str]:
         kinds = _kinds_by_file_names(names) or _kinds_by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
-    if "mlflow.db" in names or path.name == "mlruns":  # tables in a folder of MLflow's are artifacts of runs
+    if "mlflow.db" in names or path.name == "mlruns":  # in MLflow's own folder, table files are artifacts of runs
         raise AdvisorError(
             f"{shown} is MLflow's own, which needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )

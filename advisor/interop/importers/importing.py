@@ -1,4 +1,4 @@
-"""Writes the runs of a source into MLflow, one run in memory at a time. The store never keeps partial or duplicate runs."""
+"""Writes the runs of a source into MLflow. Memory holds only one run at a time. The store never keeps partial or duplicate runs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class ImportSummary:
     written: int
     """Number of runs that this import created."""
     skipped: int
-    """Number of runs from an earlier import that are unchanged."""
+    """Number of runs that an earlier import wrote and that have not changed since."""
     points: int
-    """Number of points written to new and to existing runs."""
+    """Number of metric points that this import wrote to new and to existing runs."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Number of runs from an earlier import that had grown, and whose new data were added."""
+    """Number of runs that an earlier import wrote, that have grown since, and whose new data were added."""
     unreadable: tuple[str, ...] = ()
-    """One sentence for each omitted run, with the reason."""
+    """One sentence for each run that was left out, with the reason."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _ImportTally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count a stored run. points: number of points that this import wrote to it."""
+        """Count a run as stored. points: number of metric points that this import wrote to the run."""
         self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
         if run.continues is None:
             self.written += 1
@@ -76,7 +76,7 @@ class _ImportTally:
     def summary(
         self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]
     ) -> ImportSummary:
-        """Return the summary of the import; raise AdvisorError if no run could be read."""
+        """Return the summary of the import. Raise AdvisorError if every run was unreadable."""
         unreadable = self.unreadable
         if unreadable and not (self.written or self.completed or self.skipped):
             others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
@@ -106,12 +106,12 @@ def import_runs(
 ) -> ImportSummary:
     """Import the runs of a source into MLflow.
 
-    tracking_uri: default is MLflow's setting; a missing SQLite file is created. experiment: name of the experiment for all runs; by
-    default, the source names the experiment of each run. objective, direction: replace the source's objective and direction in the
-    stored runs. on_progress: called with (finished runs, total runs).
+    tracking_uri: address of the store, by default MLflow's setting; a missing SQLite file is created. experiment: name of the
+    experiment for all runs; by default, the source names the experiment of each run. objective, direction: replace the source's
+    objective and direction in the stored runs. on_progress: called with (finished runs, total runs).
 
-    A run from an earlier import is skipped if it is unchanged. If the run has grown, the import adds missing points and parameters
-    and updates status and facts. Nothing is deleted. Unreadable runs are left out and listed in the summary. Raises AdvisorError if
+    A run from an earlier import is skipped if it is unchanged. If a run has grown, its new points and parameters are added, and its
+    status and facts are updated. Nothing is deleted. Unreadable runs are left out and listed in the summary. Raises AdvisorError if
     all runs are unreadable or the store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
@@ -128,7 +128,7 @@ def import_runs(
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
             tally.report()
             new = _read_new_runs(runs, stored, chosen, names, tally)
-            for first in new:  # an experiment without runs is not created
+            for first in new:  # do not create an experiment without runs
                 tags = {**_shared_tags(runs, names), **chosen}
                 writer.write(name, tags, chain([first], new), tally.add)
     return tally.summary(list(groups), source.notes, names.warnings)
@@ -136,7 +136,7 @@ def import_runs(
 
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
-    """Yield the fastest writer for the tracking store. Raise AdvisorError if the store is not writable."""
+    """Yield the fastest writer that the tracking store supports. Raise AdvisorError if the store is not writable."""
     location = parse_tracking_uri(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
@@ -168,7 +168,7 @@ def _read_new_runs(
 ) -> Iterator[NewRun]:
     """Read the new and changed runs one by one and yield them. Count unreadable runs in `tally`."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # skipped runs count too, so that a repeated import assigns the same numbers
+    for number, run in enumerate(runs):  # skipped runs count, too: a repeated import assigns the same numbers
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)
@@ -187,6 +187,6 @@ def _read_new_runs(
 
 
 def _shared_tags(runs: Sequence[SourceRun], names: SafeNames) -> dict[str, str]:
-    """Return the experiment tags that have the same value in all runs."""
+    """Return those tags for the experiment that have the same value in all of its runs."""
     tags = runs[0].experiment_tags
     return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

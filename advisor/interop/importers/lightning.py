@@ -42,7 +42,7 @@ def _source_run(folder: Path, root: Path) -> SourceRun:
     try:
         first = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
-        first = ""  # reading the run will report the error
+        first = ""  # the same error is reported when the run is read
     identity = ("lightning", name, first)
     return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))
 

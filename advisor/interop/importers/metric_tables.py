@@ -1,7 +1,7 @@
 """Reads metric files in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
-An empty cell is a missing value, and `nan` is a logged NaN. A column with the same text in all cells is a parameter. Any other
-text is ignored.
+An empty cell is a missing value, and `nan` is a logged NaN. A column with the same text in all cells is a parameter. Text in other
+columns is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEP_COLUMNS = (
     *("step", "global_step", "trainer/global_step", "training_iteration", "iteration", "iterations", "iter", "steps"),
     *("train_step", "training_step", "update", "updates", "batch", "epoch", "epochs"),
 )
-"""Usual names of the column that holds the step."""
+"""Usual names of the column that holds the step, in order of preference."""
 TIME_COLUMNS = (
     "timestamp",
     "wall_time",
@@ -45,7 +45,7 @@ _DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The meaning of each column of a file."""
+    """Describes the meaning of each column of a metric file."""
 
     step: str | None = None
     """Name of the column with the step. None if the row number is the step."""
@@ -56,13 +56,14 @@ class Layout:
     params: frozenset[str] = frozenset()
     """Names of the columns that hold parameters; the first value of each column is used."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function from the name of any other column to the metric's name, or to None if the column is no metric."""
+    """Function from a column's name to the metric's name, or to None if the column is no metric; applied to all remaining
+    columns."""
     blank_is_nan: bool = False
     """If true, an empty cell of a metric is a logged NaN; otherwise it is a missing value."""
 
 
 class RunRows:
-    """Points and parameters of one run, collected from its rows."""
+    """Metric points and parameters of one run, collected from its rows."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -83,7 +84,7 @@ class RunRows:
 
 
 def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
-    """Return the column with the first name in `usual_names` that occurs. Case and leading underscores are ignored."""
+    """Return the column whose name comes first in `usual_names`. Case and leading underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual_names if name in known), None)
 
@@ -91,7 +92,7 @@ def find_column(columns: list[str], usual_names: tuple[str, ...]) -> str | None:
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
     """Return the rows of each run, keyed by run name. Without a run column, the only key is None.
 
-    Raises AdvisorError with the file name and, if known, the row and column.
+    Raises AdvisorError, whose message names the file and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
     added = _add_objects(runs, path, layout) if table_files.is_json_lines(path) else _add_batches(runs, path, layout)
@@ -112,7 +113,8 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a JSON lines file to `runs`. For each row, yield the number of cells, an upper bound on its points."""
+    """Add the rows of a JSON lines file to `runs`. For each row, yield its number of cells, an upper bound on the row's metric
+    points."""
     name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten_mapping(row, "/")
@@ -152,7 +154,7 @@ def _number_if_decimal(cell: Any) -> Any:
 
 
 def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a table to `runs`. For each batch and run, yield the number of points added."""
+    """Add the rows of a table to `runs`. For each batch and run, yield the number of metric points added."""
     name = files.printable_text(path)
     for batch in table_files.read_batches(path, layout.params):
         for run, of_run in _split_by_run(batch, layout.run, name):
@@ -183,7 +185,7 @@ def _flat_column(batch: Any, column: str, name: str) -> Any:
 
 
 def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
-    """Add a batch of rows of one run; return the number of points added."""
+    """Add a batch of rows of one run; return the number of metric points added."""
     steps, has_step = _row_steps(rows, batch, layout, name)
     times = np.full(len(steps), NO_TIME, dtype=np.int64)
     if layout.time is not None:
@@ -217,16 +219,18 @@ def _is_text(kind: Any) -> bool:
 
 
 def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
-    """Return the step of each row (n,), and a mask (n,) of the rows that have a step."""
+    """Return two arrays of shape (n,): the step of each row, and whether the row has a step."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return counted, np.ones(batch.num_rows, dtype=np.bool_)
     cells = _flat_column(batch, layout.step, name)
     known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
-    for number_type in (cells.type, pa.float64()):  # text may spell an integer as "10" or "10.0"
+    for number_type in (cells.type, pa.float64()):  # in text cells, an integer may be spelled "10" or "10.0"
         try:
             whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
-            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):  # larger floats may be rounded
+            if number_type == cells.type or bool(
+                (np.abs(whole) < 2**53).all()
+            ):  # floats of 2**53 or more may be rounded
                 return whole, known
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
@@ -250,11 +254,11 @@ def _as_number(cell: Any) -> float | int | None:
 
 
 def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
-    """Return the cells as numbers (n,), and a mask (n,) of the cells that are numeric."""
+    """Return two arrays of shape (n,): the cells as numbers, and whether each cell is numeric."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         values, known = _cells_as_numbers(cells.dictionary)
-        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null becomes the index len(values)
+        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null gets the index of the NaN appended below
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
     if pa.types.is_timestamp(kind):
         return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
@@ -272,7 +276,8 @@ def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 
 
 def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Return times (n,) in ms since 1970; `NO_TIME` if unknown. seconds: s or ms since 1970, or s since the run's start."""
+    """Return times (n,) in ms since 1970; `NO_TIME` if unknown. seconds: cells in s or ms since 1970, or in s since the run's
+    start."""
     with np.errstate(invalid="ignore"):
         in_ms = seconds >= 1e11
         since_1970 = np.where(in_ms, seconds, seconds * 1000)
@@ -282,7 +287,7 @@ def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the metrics that are constant within each run and differ between runs. They are probably hyperparameters."""
+    """Return the metrics that are constant within each run and differ between runs. Such metrics are probably hyperparameters."""
     constants: dict[str, set[float]] = {}
     varying: set[str] = set()
     for rows in runs.values():

@@ -17,12 +17,14 @@ from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""Tag with a JSON list that identifies the source of a run; `UNFINISHED_PREFIX` precedes the list while the run is being
+"""Tag with a JSON list that identifies a run in its source; `UNFINISHED_PREFIX` precedes the list while the run is being
 written."""
 UNFINISHED_PREFIX = "unfinished "
-"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes such runs and writes them again."""
+"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes runs with this prefix and writes them
+again."""
 TAG_STATE = "advisor.imported_state"
-"""Tag with the state of the source at the time of the import. If this state has changed, the next import adds the missing data."""
+"""Tag with a digest of the run's source files at the time of the import. If the digest has changed, the next import adds new
+data."""
 MAX_VALUE_CHARACTERS = 5000
 """Maximum characters of a parameter or tag value: the smallest limit among the supported MLflow versions."""
 MAX_NAME_CHARACTERS = 250
@@ -34,7 +36,7 @@ class NewRun:
     """A run ready to be written, with names and values that MLflow accepts."""
 
     source: tuple[str, ...]
-    """Identifier of the run, unique within its experiment."""
+    """Identifier of the run in its source, unique within its experiment."""
     name: str
     status: RunStatus
     started_ms: int
@@ -47,7 +49,7 @@ class NewRun:
 
     @property
     def all_tags(self) -> dict[str, str]:
-        """All tags of the run in the store, including its name and source."""
+        """All tags that the run gets in the store, including those with its name and source."""
         return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
 
 
@@ -64,7 +66,7 @@ class SafeNames:
         self._safe: dict[str, str] = {}
 
     def safe(self, name: str) -> str:
-        """Return a valid name for a parameter, metric or tag. Different names stay different."""
+        """Return a name that MLflow accepts for a parameter, metric or tag. Different names stay different."""
         if name not in self._safe:
             safe = re.sub(r"[^\w.\-/ :]", "_", name)
             safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
@@ -77,7 +79,7 @@ class SafeNames:
         return self._safe[name]
 
     def in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags with a valid name of the objective."""
+        """Return the tags. The name of the objective is replaced by one that MLflow accepts."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
 
@@ -94,7 +96,7 @@ def make_new_run(
     """Return a run with names and values that MLflow accepts.
 
     number: index of the run in its source; runs without dates get start times one second apart in this order. objective: tags with
-    the user's choice of the objective. Raises AdvisorError if the run has too many or too deeply nested parameters.
+    the objective and direction that the user chose. Raises AdvisorError if the run has too many or too deeply nested parameters.
     """
     try:
         params = files.flatten_mapping(content.params, ".")
@@ -120,7 +122,7 @@ def make_new_run(
 
 
 def _time_range(content: RunContent) -> tuple[int | None, int | None]:
-    """Return the earliest and latest time of the points in ms since 1970; (None, None) if no point has a time."""
+    """Return the earliest and latest time of the run's metric points in ms since 1970; (None, None) if no point has a time."""
     times = [p.times_ms[p.times_ms >= UNTIMED_BEFORE_MS] for p in content.points.values()]
     times = [t for t in times if len(t)]
     return (min(int(t.min()) for t in times), max(int(t.max()) for t in times)) if times else (None, None)
@@ -132,7 +134,8 @@ def valid_text(text: str) -> str:
 
 
 def param_text(value: Any) -> str:
-    """Return a parameter as MLflow logs it, truncated to `MAX_VALUE_CHARACTERS` characters. Numbers keep all their digits."""
+    """Return a parameter's value as the text that MLflow logs, truncated to `MAX_VALUE_CHARACTERS` characters. Numbers keep all
+    their digits."""
     if not isinstance(value, list | tuple):
         text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
         return valid_text(text)[:MAX_VALUE_CHARACTERS]
@@ -155,9 +158,9 @@ _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def _facts_in_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts, such as the seed, that are stated by parameters with a usual name.
+    """Return tags for facts about the run, such as the seed, that parameters with usual names state.
 
-    A fact is omitted if several parameters state different values of it.
+    A fact is omitted if several parameters state different values for the same fact.
     """
     facts = {}
     for tag, usual in _FACT_NAMES.items():

@@ -1,6 +1,6 @@
 """Imports Optuna's storages (databases and journal files): one experiment per study, one run per trial.
 
-The experiment stores the study's declared space as a study file, so that the analysis need not infer it.
+The experiment stores the study's declared search space as a study file, so that the analysis need not infer the space.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_EQUAL_VALUES_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals an intermediate value. If fewer do, final and intermediate values are
-separate metrics.
+"""Minimum share of complete trials whose final value equals one of their intermediate values. Below this share, final and
+intermediate values count as two separate metrics.
 """
 _SQLITE_HEAD = b"SQLite format 3\0"
 
@@ -40,7 +40,7 @@ class OptunaStorage:
     """Importer for the studies in an Optuna storage."""
 
     study: str | None = None
-    """Name of the only study to import; by default, all studies are imported."""
+    """Name of the only study to import; None imports all studies."""
     objective: str | None = None
     """Name or index of the objective to analyse; required if the study has several objectives."""
 
@@ -79,7 +79,7 @@ class OptunaStorage:
         return names if self.study is None else [self.study]
 
     def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
-        name = str(study.study_name)  # a journal file may hold a name of any type
+        name = str(study.study_name)  # a damaged journal file may hold a name of any type
         index, metric = self._objective(study)
         direction = study.directions[index].name.lower()
         all_trials = study.get_trials(deepcopy=False)
@@ -97,7 +97,8 @@ class OptunaStorage:
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
     def _objective(self, study: Any) -> tuple[int, str]:
-        """Return (index, name) of the objective. Raise AdvisorError with the list of objectives if the user must choose one."""
+        """Return (index, name) of the study's objective. If the user must choose one, raise AdvisorError, which lists the
+        objectives."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:
@@ -116,7 +117,7 @@ class OptunaStorage:
 
 
 def _open_storage(location: str) -> Any:
-    """Open the storage read-only; raise AdvisorError if there is none."""
+    """Open the storage read-only; raise AdvisorError if it does not exist."""
     if "://" in location:
         if location.startswith("sqlite"):
             files.require_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna's")
@@ -157,7 +158,9 @@ def _open_database(url: str) -> Any:
         raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line_error(error)}") from None
-    if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # Optuna would create missing tables
+    if (
+        not {"studies", "trials", "version_info", "alembic_version"} <= tables
+    ):  # otherwise Optuna would create the missing tables
         raise AdvisorError(f"{redact(url)} is not a storage of Optuna's")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
@@ -169,7 +172,7 @@ def _open_database(url: str) -> Any:
 
 
 def _is_one_metric(trials: Sequence[Any], index: int) -> bool:
-    """Return whether final values and intermediate values belong to the same metric."""
+    """Return whether the trials' final and intermediate values seem to be of the same metric."""
     complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
     same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
     return not complete or same >= _MIN_EQUAL_VALUES_SHARE * len(complete)
@@ -182,9 +185,9 @@ class _TrialConverter:
     index: int
     """Index of the objective to import."""
     metric: str
-    """Metric name for the final values."""
+    """Metric name for the trials' final values."""
     curve: str
-    """Metric name for the intermediate values."""
+    """Metric name for the trials' intermediate values."""
     tags: Mapping[str, str]
 
     def run(self, study: str, trial: Any, experiment_tags: Mapping[str, str]) -> SourceRun:
@@ -200,7 +203,7 @@ class _TrialConverter:
 
     def _content(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
-        # A journal file may hold a value of any type instead of a number.
+        # A damaged journal file may hold a value of any type instead of a number.
         values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
         reported = sorted((s, v) for s, v in values.items() if v is not None)
         curves = Curves()

@@ -15,13 +15,13 @@ from advisor.model.space import FloatArray
 from advisor.tracking.points.collect import LARGEST_FLOAT
 
 DEFAULT_START_MS = 1_577_836_800_000
-"""Start time (2020-01-01) of a run whose source has no dates, in milliseconds since 1970."""
+"""Start time (2020-01-01) that a run gets if its source has no dates, in milliseconds since 1970."""
 NO_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points of one metric as three arrays of shape (n,): steps, values and times."""
+    """Metric points of one run and metric, as three arrays of shape (n,): steps, values and times."""
 
     steps: NDArray[np.int64]
     values: FloatArray
@@ -46,7 +46,7 @@ class Points:
 
 
 class Curves:
-    """Collects the points of one run in any order, in 24 bytes of memory per point."""
+    """Collects the metric points of one run in any order, with 24 bytes of memory per point."""
 
     def __init__(self) -> None:
         self._columns: dict[str, tuple[array[int], array[float], array[int]]] = {}
@@ -67,19 +67,19 @@ class Curves:
         times.append(NO_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
-        """Add points given as arrays of shape (n,). A negative time means that the time is unknown."""
+        """Add points of a metric, given as arrays of shape (n,). A negative time means that the time is unknown."""
         columns = self._points_of_metric(metric)
         columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
 
     def update(self, other: Curves) -> None:
-        """Add all points of `other`."""
+        """Add all points that `other` holds."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
 
     def drop(self, metrics: Iterable[str]) -> None:
-        """Remove metrics."""
+        """Remove all points of these metrics."""
         for metric in metrics:
             self._columns.pop(metric, None)
 
@@ -122,7 +122,8 @@ def as_step(value: Any, error_prefix: str) -> int:
 
 
 def as_value(value: Any) -> float | None:
-    """Return a metric value as a float, or None if it is no number. The texts "NaN" and "Infinity" of JSON files count."""
+    """Return a metric value as a float, or None if it is no number. The texts "NaN" and "Infinity", as in JSON files, count as
+    numbers."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -26,7 +26,7 @@ _TUNE_COLUMNS = frozenset(
     "time_since_restore iterations_since_restore timesteps_since_restore timesteps_total episodes_total experiment_id "
     "experiment_tag warmup_time".split()
 )
-"""Columns that Ray Tune adds to each result."""
+"""Columns that Ray Tune itself adds to each result, besides the user's metrics."""
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "TERMINATED": "FINISHED",
     "ERROR": "FAILED",
@@ -117,7 +117,8 @@ def _metric_name(name: str) -> str | None:
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the trial's first result minus the duration until this result; None if the file lacks either value."""
+    """Return the trial's start: the time of its first result minus the duration until this result. None if the file lacks either
+    value."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
@@ -126,8 +127,8 @@ def _started_ms(source: Path) -> int | None:
 
 
 def _error_text(path: Path) -> str:
-    """Return the last line of a traceback: the exception's class and message. The line gets a prefix if the error is a lack of
-    memory.
+    """Return the last line of a traceback: the exception's class and message. If the trial ran out of memory, the line gets a
+    prefix that says so.
     """
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"

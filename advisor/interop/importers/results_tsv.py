@@ -1,8 +1,8 @@
 """Imports the `results.tsv` of coding agents that change a training themselves: one row per proposal, appended after its run.
 
 The usual columns are `commit`, the objective such as `val_bpb`, `memory_gb`, `status` (keep, discard or crash) and
-`description`. The commit identifies the setting, so rows with the same commit are repeats. Agents log a crash with zeros; it
-becomes a failed run without a result.
+`description`. The commit identifies the setting, so rows with the same commit are repeats of one setting. Agents log a crashed run
+with zeros in all numeric columns; we import it as a failed run without a result.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _RUNNING = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECA
 _NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _NO_COMMIT = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
-"""Numbers with thousands separators. Any other text with a comma is no number, because the comma may be a decimal comma or an
-error.
+"""Pattern of numbers with thousands separators. Any other text with a comma is rejected, because the comma may be a decimal comma
+or a typing error.
 """
 _RESERVED = (contract.TAG_PREFIX, "mlflow.")
-"""Prefixes of tags that affect how runs are read, such as the gate's records. A table cannot set tags with these prefixes."""
+"""Prefixes of tags that affect how runs are read, such as the gate's records. Columns of a table never become tags with these
+prefixes."""
 _MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
@@ -49,17 +50,17 @@ def is_result_table(columns: Sequence[str]) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Row:
     line: int
-    """Line of the file, from 1."""
+    """Number of the row's line in the file; the first line has number 1."""
     cells: Mapping[str, str]
 
     @property
     def commit(self) -> str:
-        """Commit of the row. A row without a commit gets a unique name, because its code is unknown."""
+        """Commit of the row. A row without a commit gets a unique name, because the code of its run is unknown."""
         commit = self.cells[_COMMIT]
         return f"uncommitted-{self.line}" if _NO_COMMIT.fullmatch(commit) else commit
 
     def number(self, column: str) -> float | None:
-        """Return the number in a cell; None if the cell is missing or holds no number."""
+        """Return the number in a cell; None if the cell holds no finite number."""
         text = self.cells[column]
         try:
             value = float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
@@ -68,7 +69,8 @@ class _Row:
         return value if math.isfinite(value) else None
 
     def has_failed(self, numeric: Sequence[str]) -> bool:
-        """Return True if the row's run has no result, as shown by its status, an empty cell or zeros in all numeric columns."""
+        """Return True if the row's run has no result: its status says so, its objective is missing, or all its numeric columns are
+        zero."""
         status, values = self.cells.get(_STATUS, ""), [self.number(c) for c in numeric]
         zeros = not any(values) and not _KEPT.match(status)
         return bool(_CRASHED.match(status)) or zeros or values[0] is None
@@ -84,7 +86,7 @@ class ResultsTsv:
     def find_runs(self, source: str | Path) -> RunList:
         """List the rows of a file, or of each results.tsv in a folder and its subfolders.
 
-        Raises AdvisorError if there is no such file. If a cell cannot be read, the error's message names the line.
+        Raises AdvisorError if there is no such file. If a cell is invalid, the error message names its line.
         """
         root = files.require_path(source, f"a {_FILE_NAME} or of a folder with one")
         paths = files.find_files(root, _FILE_NAME.__eq__) if root.is_dir() else [root]
@@ -115,7 +117,7 @@ class ResultsTsv:
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
     def _numeric_columns(self, rows: Sequence[_Row], file_text: str) -> list[str]:
-        """Return the numeric columns, the objective first."""
+        """Return the names of the table's numeric columns, the objective first."""
         columns = list(rows[0].cells)
         later = columns[columns.index(_COMMIT) + 1 :]
         others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
@@ -163,8 +165,8 @@ def _is_empty(text: str) -> bool:
 
 
 def _direction_of_keeps(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
-    """Return the direction in which the objective changed from one kept row to the next, because each kept proposal was an
-    improvement.
+    """Return the direction in which the objective changed from the first to the last row with status "keep". Agents keep only
+    improvements, so this is the direction of the objective.
     """
     results = [row for row in rows if _KEPT.match(row.cells.get(_STATUS, "")) and not row.has_failed(numeric)]
     kept = [value for row in results if (value := row.number(numeric[0])) is not None]
@@ -194,7 +196,7 @@ def _notes(rows: Sequence[_Row], running: int, file_text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _RowReader:
-    """Reads the run of one row."""
+    """Converts one row of the table to a run."""
 
     row: _Row
     numeric: Sequence[str]

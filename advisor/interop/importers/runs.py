@@ -12,7 +12,7 @@ from advisor.tracking.runs import RunStatus
 
 
 class Importer(Protocol):
-    """Reads the files of one tool. A module with a function `find_runs` also counts as an importer."""
+    """Reads the files of one tool. A module with a function `find_runs` is also an importer."""
 
     def find_runs(self, source: str | Path, /) -> RunList:
         """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if there are no runs."""
@@ -24,7 +24,7 @@ class RunList:
 
     runs: Sequence[SourceRun]
     notes: Sequence[str] = ()
-    """Messages to the user about the source, one sentence each."""
+    """Messages to the user about the source of the runs, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class SourceRun:
 
     name: str
     source: tuple[str, ...]
-    """Identifier of the run: unique within its experiment, and the same in each import and working directory."""
+    """Identifier of the run. It is unique within its experiment and does not depend on the working directory."""
     experiment: str
     """Default name of the experiment that the run is imported into."""
     read: Callable[[], RunContent]
     """Function that reads the run; it raises AdvisorError if the run is unreadable."""
     state: str | None = None
-    """Digest of the source's files that changes if the run grows; None if the run cannot grow."""
+    """Digest of the run's files, which changes if the run grows; None if the run cannot grow."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags for the experiment. The experiment gets a tag only if all of its runs have the same value."""
+    """Tags that this run proposes for its experiment. The experiment gets a tag only if all of its runs propose the same value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class RunContent:
 
     points: Mapping[str, Points]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Parameter values by name. Nested mappings are flattened to names with dots."""
+    """Parameter values by name. The import flattens nested mappings to names with dots."""
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
-    """Start of the run in milliseconds since 1970; default is the earliest time of its points."""
+    """Start of the run in milliseconds since 1970. If it is None, the earliest time of the run's points is used."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
     """Messages to the user about this run, one sentence each."""

@@ -21,8 +21,8 @@ def declared_study(
 ) -> tuple[str | None, str | None]:
     """Return (study file or None, note for the user or None) for the Optuna trials.
 
-    If a range changed between trials, the study file has the smallest range that contains the range of every trial. A parameter
-    that, by the trials, exists only with one value of another parameter gets this condition.
+    If a range changed between trials, the study file has the smallest range that contains the range of every trial. If the trials
+    have a parameter only together with one value of another parameter, the study file states this condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
@@ -53,7 +53,7 @@ def declared_study(
 
 
 def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
-    """Return the declared parameter; None if it has a single value or if a study file cannot express it."""
+    """Return the parameter with its declared domain; None if the domain has a single value or a study file cannot express it."""
     kinds = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
     if kinds == {"CategoricalDistribution"}:
@@ -79,5 +79,6 @@ def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Pa
 
 
 def _with_one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return the choices; mixed numbers and texts all become texts, because logged values of such a parameter are read as texts."""
+    """Return the choices. If they mix numbers and texts, all become texts, because logged values of such a parameter are read as
+    texts."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

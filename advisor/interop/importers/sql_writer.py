@@ -1,4 +1,5 @@
-"""Writes runs into MLflow's SQL tables directly. A statement writes thousands of rows, and a transaction writes whole runs."""
+"""Writes runs into MLflow's SQL tables directly. Each SQL statement writes thousands of rows, and each transaction writes complete
+runs."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class SqlWriter(Writer):
 
 
 def _artifact_root(location: Location) -> str:
-    """Return the artifact location for new experiments. Raise AdvisorError if the database is not writable."""
+    """Return the folder or URI under which new experiments store artifacts. Raise AdvisorError if the database is not writable."""
     if location.path is None:
         check_database(location)
         return "./mlruns"
@@ -103,7 +104,7 @@ def _split_into_transactions(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 def _insert_runs(connection: Any, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
-    """Write the runs. Return the number of points written to each run."""
+    """Write the runs of a batch. Return the number of metric points written to each run."""
     from mlflow.store.tracking.dbmodels import models
 
     ids = [run.continues or uuid.uuid4().hex for run in batch]
@@ -144,7 +145,7 @@ def _text_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
-    """Write the points of a run that are not stored yet. Return the number of points written."""
+    """Write those metric points of a run that are not stored yet. Return the number of points written."""
     from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
     count = 0
@@ -173,7 +174,7 @@ def _read_stored_points(connection: Any, run_id: str, metric: str) -> set[Point]
 
 
 class _EncodedPoints(NamedTuple):
-    """Points in MLflow's encoding: NaN is a flagged zero, and infinity is the largest float."""
+    """Metric points in MLflow's SQL encoding: NaN is a flagged zero, and infinity is the largest float."""
 
     steps: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -182,7 +183,7 @@ class _EncodedPoints(NamedTuple):
 
 
 def _encode_points(points: Points) -> tuple[_EncodedPoints, Point]:
-    """Return the points in MLflow's encoding, and the point that MLflow considers the latest."""
+    """Return the points in MLflow's SQL encoding, and the point that MLflow considers the latest."""
     nan = np.isnan(points.values)
     rows = _EncodedPoints(
         points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
@@ -202,7 +203,7 @@ def _metric_row(run_id: str, metric: str, point: Point) -> dict[str, Any]:
 
 
 def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
-    """Add data that the stored run lacks, and update its status and tags. Return the number of points added."""
+    """Add the data that the stored run lacks, and update its status and tags. Return the number of metric points added."""
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__

@@ -23,8 +23,8 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of points and of rows in one file (1.2 GB of memory). The limit exists because a small Parquet file can hold
-billions of equal values.
+"""Maximum number of metric points, and of rows, in one file; so many points take 1.2 GB of memory. Without the limit, a small
+Parquet file could hold billions of equal values.
 """
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum total size in bytes of a Parquet file's decompressed pages. Rows are read in batches, so that only one batch is in
@@ -56,7 +56,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row. A file that grows keeps these cells."""
+    """Return the non-empty cells of the first row, which identify the file: they stay the same while the file grows."""
     if is_json_lines(path):
         return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -78,7 +78,7 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
 
 
 def first_error_line(error: Exception) -> str:
-    """Return the first line of the error message."""
+    """Return the first line of the message of an exception."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
 
 
@@ -154,7 +154,7 @@ def _csv_header(path: Path) -> tuple[list[str], str]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
-    except csv.Error:  # a column name has more than 100,000 characters or an incomplete line break
+    except csv.Error:  # a column name that is longer than 100,000 characters, or an incomplete line break
         names = []
     if not names:
         raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
@@ -191,14 +191,14 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
             # Python file.
             table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
         except (OSError, pa.ArrowException) as error:
-            if "Empty CSV" in str(error):  # this block has only blank lines
+            if "Empty CSV" in str(error):  # the block has only blank lines
                 continue
             raise AdvisorError(f"{files.printable_text(path)} is not a CSV table: {first_error_line(error)}") from None
         yield from table.combine_chunks().to_batches()
 
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
-    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: quoted cells may contain line breaks."""
+    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: whether quoted cells may contain line breaks."""
     try:
         with path.open("rb") as file:
             file.readline(files.MAX_LINE_BYTES)

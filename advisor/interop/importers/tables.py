@@ -1,8 +1,9 @@
 """Imports a table of trials and a table of their curves, and creates one MLflow experiment per study.
 
 The table TRIALS has one row per trial with the columns study, trial, params (JSON object), status, objective (metric name) and
-direction (min, max, minimize or maximize). Its optional columns are seed (integer or empty) and extra (JSON object of facts). The
-table CURVES has one row per point: study, trial, metric, step, value, and optionally time_s (seconds since the trial's start).
+direction (min, max, minimize or maximize). TRIALS may also have the columns seed (integer or empty) and extra (JSON object of
+facts). The table CURVES has one row per metric point: study, trial, metric, step, value, and optionally time_s (seconds since the
+trial's start).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Tag of each key of `extra` that has its own tag. All other keys of `extra` are stored together in one tag."""
+"""Tags of those keys in the column `extra` that get a tag of their own. The remaining keys are stored together in one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -95,8 +96,8 @@ def import_tables(
 ) -> ImportSummary:
     """Import the tables into MLflow (see `import_runs` for the parameters).
 
-    Both tables are validated before anything is written. Trials of an earlier import are skipped, so an interrupted import can be
-    repeated. Raises AdvisorError with one line that states file, column and row.
+    Both tables are validated before anything is written. Trials that an earlier import wrote are skipped, so an interrupted import
+    can be repeated. Raises AdvisorError, whose one-line message names the file, column and row.
     """
     runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
@@ -104,12 +105,12 @@ def import_tables(
 
 @dataclass(frozen=True, slots=True)
 class TidyTables:
-    """Importer for a table of trials and a table of their points (`curves`)."""
+    """Importer for a table of trials and a table of their metric points (`curves`)."""
 
     curves: Path
 
     def find_runs(self, source: str | Path) -> RunList:
-        """List the trials; raise AdvisorError if either table is invalid."""
+        """List the trials as runs; raise AdvisorError if either table is invalid."""
         trials = _read_trials(Path(source))
         points = _SortedPoints(self.curves, trials)
         return RunList([_source_run(trial, points) for trial in trials], points.notes)
@@ -212,7 +213,7 @@ def _fact_tags(extra_facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _SortedPoints:
-    """The points of all trials, sorted by trial and metric."""
+    """The metric points of all trials, sorted by trial and metric."""
 
     def __init__(self, path: Path, trials: Sequence[_Trial]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
@@ -241,7 +242,7 @@ class _SortedPoints:
             self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
 
     def content(self, trial: _Trial) -> RunContent:
-        """Return the content of the trial's run."""
+        """Return the metric points, parameters and facts of the trial as the content of a run."""
         started = (
             DEFAULT_START_MS + 1000 * trial.row
         )  # tables have no dates, so start times are one second apart, in table order
@@ -256,7 +257,7 @@ class _SortedPoints:
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """Return the row of each point's trial in TRIALS (points,); -1 if the trial is missing there."""
+    """Return for each metric point the row of its trial in TRIALS, shape (points,); -1 if TRIALS lacks the trial."""
     studies, study = _text_codes(columns["study"])
     trials, trial = _text_codes(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
@@ -265,7 +266,7 @@ def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int])
 
 
 def _text_codes(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of a column, and the index (rows,) of each row's text among them."""
+    """Return the distinct texts of a column, and for each row the index of its text among them, shape (rows,)."""
     encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
 
@@ -280,7 +281,7 @@ def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
 
 
 class _TypedTable:
-    """A table file whose columns must have the specified types."""
+    """A table file whose cells are checked against the required type of each column."""
 
     def __init__(
         self, path: Path, required_columns: Mapping[str, CellType], optional_columns: Mapping[str, CellType]
@@ -296,8 +297,8 @@ class _TypedTable:
         self._types = {**required_columns, **optional_columns}
 
     def batches(self, *, required_columns: set[str]) -> Any:
-        """Yield the index of the first row and the typed columns of each batch. Empty cells in `required_columns` columns are
-        errors.
+        """Yield the index of the first row and the typed columns of each batch. An empty cell in a column of `required_columns`
+        raises AdvisorError.
         """
         start = 0
         for batch in table_files.read_batches(self.path, strict=True):
@@ -312,13 +313,13 @@ class _TypedTable:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the AdvisorError for an invalid cell; `row` counts from 0, and the message counts from 1."""
+        """Return the AdvisorError for an invalid cell; `row` is counted from 0; the message counts rows from 1."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _convert_column(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(cells.type.value_type):  # too much text to decode at once
+            if pa.types.is_string(cells.type.value_type):  # the text is too large to decode at once
                 if kind == "text":
                     return cells
                 raise self._first_invalid_cell(cells, name, kind, start)
@@ -329,7 +330,7 @@ class _TypedTable:
                 trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
                 values = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
             if kind == "integer" and not pa.types.is_integer(values.type):
-                numbers = values.cast(pa.float64())  # pandas writes integers as "42.0" if the column has empty cells
+                numbers = values.cast(pa.float64())  # pandas writes 42 as "42.0" if the column has empty cells
                 values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
             return values.cast(target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -1,7 +1,7 @@
-"""Imports metric tables (CSV, JSON lines or Parquet), either one file per run or one file with a column of run names.
+"""Imports metric tables (CSV, JSON lines or Parquet). Each file holds one run, or has a column with the names of several runs.
 
 Parameters of NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder. Exports of
-Weights & Biases have the same layout; W&B adds the columns whose names begin with an underscore.
+Weights & Biases have the same layout; they also have W&B's own columns, whose names begin with an underscore.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ class Tabular:
 
     kind: Kind
     step: str | None = None
-    """Name of the step column; default is the first usual name (`metric_tables.STEP_COLUMNS`), else the row number is the step."""
+    """Name of the step column; if None, the first one in `metric_tables.STEP_COLUMNS` that the file has. Without one, the row
+    number is the step."""
     run: str | None = None
-    """Name of the run column; default is the first usual name, else each file is one run."""
+    """Name of the run column; if None, the first column with a usual name. Without such a column, each file is one run."""
     params: Sequence[str] = ()
     """Names of the columns that hold parameters."""
     time: str | None = None
-    """Name of the time column; default is the first usual name, else points have no time."""
+    """Name of the time column; if None, the first column with a usual name. Without such a column, points have no time."""
 
     def find_runs(self, source: str | Path) -> RunList:
         """List the runs in a file or in all files of a folder; raise AdvisorError if no file has suitable columns."""
@@ -136,13 +137,13 @@ class Tabular:
 
 @dataclass
 class _LastReadFile:
-    """The file with several runs that was read last. Runs are imported file by file, so memory holds only one file."""
+    """Caches the last file with several runs that was read. Runs are imported file by file, so memory holds only one file."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)
 
     def read(self, path: Path, layout: Layout) -> dict[str | None, RunRows]:
-        """Return the runs of a file, keyed by run name."""
+        """Return the rows of each run in a file, keyed by run name."""
         if self.path != path:
             self.path, self.runs = None, {}
             self.runs = metric_tables.read_runs(path, layout)

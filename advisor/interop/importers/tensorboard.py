@@ -1,6 +1,6 @@
 """Imports TensorBoard event files: each folder with event files is one run.
 
-Several event files in a folder belong to one restarted run. Some subfolders belong to the run of the parent folder:
+Several event files in a folder belong to one restarted run. Three kinds of subfolders belong to the run of their parent folder:
 hyperparameters from `add_hparams`, curves from `add_scalars`, and the folders `train` and `validation` of Keras.
 """
 
@@ -29,10 +29,11 @@ _RESULT_PREFIX = "hparam/"
 _LIGHTNING_RESULT = "hp_metric"
 """Name of the result that Lightning's logger writes, with the value -1 unless the user sets it."""
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
-"""Pattern of folder names that `add_hparams` creates. Several such folders in one folder are separate trials."""
+"""Pattern of the folder names that `add_hparams` creates. If a folder holds several such subfolders, each one is a separate
+trial."""
 _RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
 _RECORD_FRAME_BYTES = 16
-"""Size in bytes of the length field and checksums of each record."""
+"""Total size in bytes of the length field and the checksums of each record."""
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -61,11 +62,11 @@ class _RunPart:
     paths: Sequence[Path]
     prefix: str = ""
     suffix: str = ""
-    """Suffix of metric names. A metric's full name is prefix + tag + suffix."""
+    """Suffix of this part's metric names. The full name of a metric is prefix + TensorBoard tag + suffix."""
 
 
 def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
-    """Return the folder of the run that `folder` belongs to, and `folder` as a part of this run."""
+    """Return (folder of the run to which `folder` belongs, `folder` as a part of this run)."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _RunPart(paths)
@@ -80,8 +81,8 @@ def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Pa
 
 
 def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder, else None. `add_scalars` names a folder TAG_SERIES and writes only the tag
-    TAG into it.
+    """Return SERIES if `add_scalars` created the folder, else None. `add_scalars` creates a folder named TAG_SERIES and writes only
+    the tag TAG into this folder.
     """
     for event in _read_events(paths[0], []):
         for value in event.summary.value:
@@ -117,7 +118,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
         for path in part.paths:
             try:
                 _read_event_file(path, part, reading)
-            except (ValueError, TypeError, OverflowError) as error:  # an error of protobuf, or a step beyond 64 bits
+            except (ValueError, TypeError, OverflowError) as error:  # protobuf's error, or a step beyond 64 bits
                 raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
     reading.curves.drop(_final_results(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
@@ -133,7 +134,7 @@ def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
 
 
 def _final_results(metrics: Collection[str]) -> set[str]:
-    """Return the metrics with a single point that `add_hparams` logged as final results, if the run has curves."""
+    """Return the single-point metrics that `add_hparams` logged as final results; empty if the run has no curves."""
     results = {metric for metric in metrics if metric.startswith(_RESULT_PREFIX) or metric == _LIGHTNING_RESULT}
     return results if len(results) < len(metrics) else set()
 
@@ -190,9 +191,7 @@ def _add_session(value: Any, reading: _RunReading) -> None:
 
 
 def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the events of the file. If the last event is incomplete, add a note, because the file is still growing or is
-    damaged.
-    """
+    """Yield the events of the file. If the last event is incomplete, add a note that the file is still growing or is damaged."""
     loader = extras.load_library(_LOADER_MODULE, "TensorBoard")
     event_pb2 = extras.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
@@ -203,7 +202,7 @@ def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
             end += len(record) + _RECORD_FRAME_BYTES
             yield event
     except extras.protobuf_decode_error():
-        pass  # the note reports the position
+        pass  # the note below reports the position
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
     if end < size:

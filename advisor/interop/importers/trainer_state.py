@@ -1,7 +1,7 @@
 """Imports the files `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Only the latest file of a run is read, because each file contains the complete history so far. Trainer saves its arguments only
-as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
+Of each run, only the latest such file is read, because each file contains the complete history so far. Trainer saves its arguments
+only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNT_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find_runs(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders. Each folder of checkpoints is one run.
+    """List the runs in a folder and its subfolders. A folder with checkpoints is one run.
 
     Raises AdvisorError if there are no runs.
     """
@@ -65,7 +65,7 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     try:
         history = _log_entries(_read_state(latest), latest)
     except AdvisorError:
-        history = []  # reading the run will report the error
+        history = []  # the same error is reported when the run is read
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
@@ -76,7 +76,8 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
 
 
 def _state_order(state: Path) -> tuple[int, int]:
-    """Return a sort key: checkpoints by number, then the state in the output folder, which is written last."""
+    """Return a key that sorts state files from oldest to latest: checkpoints by number, then the output folder's file, which is
+    written last."""
     number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
     return (0, int(number[1][:18])) if number else (1, 0)
 
@@ -125,7 +126,8 @@ def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the objective's tags. The objective is named in the arguments, or is the only metric with the value `best_metric`."""
+    """Return tags with the objective and its direction. The objective is named in the training arguments, or it is the only metric
+    that has the value `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}

@@ -1,7 +1,7 @@
 """Imports Weights & Biases: the run folders that `wandb` writes to disk, and exported histories.
 
 A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds all records in `run-ID.wandb`. Some versions also write configuration
-and summary under `files/`; downloaded folders with only these two files can be imported as well. Exported histories are results
+and summary under `files/`; downloaded run folders with only these two files can be imported as well. Exported histories are results
 of `run.history()` or `run.scan_history()` saved as CSV, JSON lines or Parquet: see `tabular`.
 """
 
@@ -30,7 +30,7 @@ _FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
 _FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_BEFORE_RUN = 20
-"""Maximum number of records to search for the record that names the run."""
+"""Maximum number of records that are searched for the one that names the run."""
 
 
 def find_runs(source: str | Path) -> RunList:
@@ -62,7 +62,7 @@ def find_runs(source: str | Path) -> RunList:
 
 
 def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a run that has records. Each start and each resumption of the run wrote a separate record file."""
+    """Return a run that is stored as records. Each start and each resumption of the run wrote a separate record file."""
     project, name = _project_and_name(paths[0])
     beside = [path.parent / "files" / name for path in paths for name in (_CONFIG_FILE, _SUMMARY_FILE)]
     return SourceRun(
@@ -75,7 +75,7 @@ def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
 
 
 def _run_from_summary(folder: Path, root: Path) -> SourceRun:
-    """Return a run without records: it has only a summary and possibly a configuration."""
+    """Return a run that is stored without records: only as a summary and possibly a configuration."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
@@ -104,7 +104,8 @@ class _RunReading:
     notes: list[str] = field(default_factory=list)
 
     def content(self, error_prefix: str) -> RunContent:
-        """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
+        """Return the content of the run. A metric that occurs only in the run's summary becomes one point at the run's last
+        step."""
         config, summary = unwrap_config(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, as_step(summary_step, error_prefix) if isinstance(summary_step, int | float) else 0)
@@ -125,7 +126,7 @@ def _project_and_name(path: Path) -> tuple[str, str]:
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
-        pass  # reading the run will report the error
+        pass  # the same error is reported when the run is read
     return "", ""
 
 
@@ -169,7 +170,7 @@ def _add_run(run: Any, reading: _RunReading) -> None:
 
 
 def _apply_update(mapping: dict[str, Any], update: Any, error_prefix: str) -> None:
-    """Apply the updates and removals of a record to `mapping`."""
+    """Apply the updates and removals that a record states to `mapping`."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
         inner = mapping
@@ -215,8 +216,8 @@ def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
 def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (end position in bytes, content) of each record of a .wandb file.
 
-    The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The type states
-    if the chunk is a whole record, or the first, a middle or the last part of a record.
+    The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The chunk's type
+    states whether it is a whole record or the first, a middle or the last part of a record.
     """
     try:
         with path.open("rb") as file:

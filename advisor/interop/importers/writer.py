@@ -12,7 +12,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
 
 _OVERWRITTEN_TAGS = (contract.TAG_STUDY_FILE,)
-"""Experiment tags that each import overwrites."""
+"""Tags of an experiment that each import overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,19 @@ class ImportedRun:
 
     run_id: str
     state: str | None
-    """Value of the run's tag `TAG_STATE`."""
+    """Value of the run's tag `TAG_STATE`; None if the run has no such tag."""
 
 
 OnWritten = Callable[[NewRun, int], None]
-"""Callback for each stored run, with the number of points written to it."""
+"""Callback that receives each stored run and the number of metric points written to it."""
 
 
 class Writer(ABC):
     """Writes runs into one tracking store. The writer never keeps partial or duplicate runs."""
 
     def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
-        """Return the runs of earlier imports in the experiment, keyed by source; empty if the experiment does not exist."""
+        """Return the runs that earlier imports wrote into the experiment, keyed by source; empty if the experiment does not
+        exist."""
         existing = self._active_experiment(experiment)
         tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
         return {t[TAG_SOURCE]: ImportedRun(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}

@@ -34,7 +34,7 @@ class PlotGroup:
 
 
 def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
-    """Return the groups of plots in page order, without empty groups."""
+    """Return the groups of plots in the order of the page, without empty groups."""
     figures, positions = report.figures, best_positions(report)
     parallel = parallel_figure(report)
     made = (
@@ -62,7 +62,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
 
 
 def missing_plots(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each missing plot, with the reason."""
+    """Return one sentence for each plot that cannot be drawn, with the reason."""
     figures = report.figures
     importance = (
         "No importance is shown: too few settings ended."
@@ -115,7 +115,8 @@ def _training_plots(report: ReportData) -> PlotGroup:
     for s in report.figures.curves:
         if s.signal not in (None, "grad_norm"):
             caption = say("{metric} of the {trials}.", metric=Name(s.metric), trials=trials)
-            # The best trials differ near the end. An axis with room for the first values would flatten that part.
+            # The best trials differ near the end of training. An axis that includes the first values would flatten these
+            # differences.
             figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
     return PlotGroup("Training curves of the best trials", tuple(figures))
 

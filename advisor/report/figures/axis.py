@@ -1,4 +1,5 @@
-"""The hyperparameter axis plot: the objective of all trials against one hyperparameter, with the old and the next range."""
+"""The hyperparameter axis plot: the objective of all trials against one hyperparameter, with the current search range and the range
+of the next study."""
 
 from __future__ import annotations
 
@@ -26,13 +27,14 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import objective_limits
 
 MAX_AXES = 24
-"""Maximum number of hyperparameters with a separate plot. A finding's plot reuses the axes and dots of that plot."""
+"""Maximum number of hyperparameters with a separate plot. The plot of a finding reuses the axes and dots of its hyperparameter's
+plot."""
 
 MAX_DOTS = 1500
-"""Maximum number of dots in one figure. If a study has more trials, dots that others cover are left out."""
+"""Maximum number of dots in one figure. If a study has more trials, dots that lie under other dots are left out."""
 
 _FAILED_STRIP_HEIGHT = 24.0
-"""Height in pixels of the strip for failed trials above the plot."""
+"""Height in pixels of the strip above the plot that shows failed trials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,17 @@ class _TrialPosition:
 
 @dataclass(frozen=True, slots=True)
 class _AxisPlot:
-    """The layout that all plots of one hyperparameter share. A finding's plot adds the marks of the finding."""
+    """The layout that all axis plots of one hyperparameter share. The plot of a finding adds this finding's marks."""
 
     frame: Frame
     domain: Parameter | None
     choices: list[str] | None
-    """Labels of the columns of a categorical hyperparameter; None for a numeric one."""
+    """Column labels if the hyperparameter is categorical; None if it is numeric."""
     placed: list[_TrialPosition]
     spots: dict[int, tuple[float, float]]
-    """Pixel coordinates by trial index, for the trials whose result lies within the vertical axis."""
+    """Pixel coordinates (x, y) by trial index, only for trials whose result lies within the vertical axis."""
     drawn: list[_TrialPosition]
-    """The trials in `spots` that are drawn as dots."""
+    """The trials in `spots` whose dots are drawn."""
 
     @property
     def outside_axis(self) -> list[_TrialPosition]:
@@ -65,12 +67,13 @@ class _AxisPlot:
 
     @property
     def failed(self) -> list[_TrialPosition]:
-        """The trials in the strip for failed trials."""
+        """The failed trials, which are drawn in the strip above the plot."""
         return [p for p in self.placed if p.row.failed]
 
 
 def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the plot of `evidence`. own: also define the axes and dots that other plots of this hyperparameter reuse."""
+    """Draw the axis plot of `evidence`. own: whether the plot defines the axes and dots that other plots of this hyperparameter
+    reuse."""
     plot = _lay_out_plot(report, evidence)
     frame, shared = plot.frame, _shared_id(report, evidence.parameter)
     named = set(evidence.trials)
@@ -99,7 +102,7 @@ def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False
 
 
 def _shared_id(report: ReportData, name: str) -> str | None:
-    """Return the id prefix of the shared axes and dots; None if the hyperparameter has no separate plot."""
+    """Return the prefix of the SVG ids of the shared axes and dots; None if the hyperparameter has no plot of its own."""
     names = list(report.spec.searched)[:MAX_AXES]
     return f"axis-{names.index(name)}" if name in names else None
 
@@ -124,7 +127,7 @@ def _lay_out_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
 
 
 def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """Return both ends of all next ranges that the hyperparameter's plots show."""
+    """Return both ends of each range for a next study that the hyperparameter's plots show."""
     name = evidence.parameter
     same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
     ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
@@ -152,12 +155,12 @@ def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
 
 
 def _draw_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
-    """Draw both axes, and shade the areas outside the declared range in grey."""
+    """Draw both axes, and shade the areas outside the declared search range in grey."""
     frame, domain = plot.frame, plot.domain
     if plot.choices is None and domain is not None and domain.low is not None and domain.high is not None:
         x = frame.x
         start, end = x(domain.low), x(domain.high)
-        # A range inferred from the trials excludes no value, so nothing is shaded.
+        # A range that was inferred from the trials excludes no value, so no area is shaded.
         declared = name not in report.inferred
         for a, b in ((x.start, start), (end, x.end)):
             if b - a > 0.5 and declared:
@@ -208,7 +211,7 @@ def _indices_text(placed: Sequence[_TrialPosition]) -> str:
 def _drop_covered_dots(
     placed: Sequence[_TrialPosition], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_TrialPosition]:
-    """Return at most MAX_DOTS trials: the trial `keep`, and the best trial in each cell of a sufficiently fine grid."""
+    """Return at most MAX_DOTS trials to draw: the trial `keep`, and the best trial in each cell of a grid over the plot."""
     if len(placed) <= MAX_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
@@ -228,7 +231,7 @@ def _drop_covered_dots(
 
 
 def _plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
-    """Return one sentence for each thing that the plot clips or omits."""
+    """Return one sentence for each kind of data that the plot clips or omits."""
     notes: list[Message | str] = []
     if plot.outside_axis:
         lie = count(len(plot.outside_axis), "trial lies", "trials lie")
@@ -265,6 +268,6 @@ def _plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, ow
         if not inferred:
             keys.append(Key("k-outside", "not searched"))
     if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
-        # The next study may defer a finding's range, or merge it with the range of another finding.
+        # The next study may not have the finding's range: the range may be deferred, or merged with that of another finding.
         keys.append(Key("k-next", "next range" if own else "proposed range"))
     return tuple(keys)

@@ -1,4 +1,4 @@
-"""Plots against the batch size: throughput, and the amount of training until a target is reached."""
+"""Plots of the throughput, and of the amount of training to reach a target, against the batch size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from advisor.report.plot_data.scale import padded_limits
 
 
 def speed_figure(speeds: Sequence[Speed]) -> Figure:
-    """Draw the examples per second at each batch size. A reference line shows throughput proportional to the batch size."""
+    """Draw the throughput (examples per second) at each batch size, and a reference line for throughput proportional to the batch
+    size."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     ends = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
@@ -43,11 +44,11 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
 
 
 ALIKE = 1.1
-"""Maximum ratio of two amounts of training that count as the same."""
+"""Maximum ratio at which two amounts of training still count as equal."""
 
 
 def target_figures(result: ToTarget, metric: str) -> list[Figure]:
-    """Draw the amount of training until each batch size reaches the target, and the time if it is known."""
+    """Draw the amount of training that each batch size needs to reach the target, and the time that it needs if this is known."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
@@ -90,7 +91,7 @@ def _three_digits_text(value: float) -> str:
 
 
 def _log_log_frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
-    """Return a frame with two logarithmic axes, on which values proportional to the batch size lie on a straight line."""
+    """Return a frame with two logarithmic axes, so values proportional to the batch size lie on a straight line."""
     frame = Frame()
     frame.fit_y(padded_limits(min(values), max(values), log=True, by=0.1))
     frame.fit_x(padded_limits(min(sizes), max(sizes), log=True))

@@ -1,4 +1,4 @@
-"""Box plots of the best of n trials against n. They show the benefit of more trials."""
+"""Box plots of the best result of n trials against n, which show the benefit of more trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from advisor.report.plot_data.scale import objective_limits, widened_limits
 
 
 def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
-    """For each n, draw a box from the lower to the upper quartile, the median, and whiskers from 5 to 95 %."""
+    """For each n, draw a box plot of the best result of n trials: quartiles, median, and whiskers from the 5 % to the 95 %
+    quantile."""
     metric = report.spec.objective.metric
     known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()

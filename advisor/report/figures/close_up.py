@@ -18,7 +18,7 @@ from advisor.stats.curve import HUGE
 
 
 def close_up_figure(report: ReportData, close: CloseUp) -> Figure:
-    """Draw the logged points with lines between them, and mark the finding's step."""
+    """Draw the curve's logged points with lines between them, and mark the step that the finding is about."""
     values = np.array([math.nan if v is None else v for v in close.values])
     finite = values[np.abs(values) < HUGE]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)

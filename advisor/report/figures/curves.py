@@ -20,16 +20,17 @@ from advisor.report.plot_data.model import CurveSet, TrialCurve
 from advisor.report.plot_data.scale import Limits, Scale, curve_axis_limits, widened_if_near
 
 MAX_COLOURS = 5
-"""Maximum number of colours that a reader can tell apart. Further curves reuse a colour with a dashed line."""
+"""Maximum number of colours that a reader can tell apart. Further curves reuse these colours with dashed lines."""
 
 MAX_CURVES = 10
 
 _MAX_LINE_ERROR_PX = 0.25
-"""Maximum distance in pixels from an omitted point to the drawn line."""
+"""Maximum distance in pixels between a point left out of a path and the drawn line."""
 _MIN_ROUGH_JUMP_PX = 1.0
-"""Minimum median jump in pixels between the points of a rough curve. Only the peaks of a dense, rough curve are drawn."""
+"""Minimum median vertical jump in pixels between successive points at which a curve counts as rough. Only the peaks of a dense,
+rough curve are drawn."""
 _COLUMN_WIDTH_PX = 6.0
-"""Width in pixels of the columns for which a rough curve keeps its minimum and maximum: four times the line width."""
+"""Width in pixels of the columns in which only the minimum and maximum of a rough curve are drawn; four times the line width."""
 
 _MetricCurves = tuple[CurveSet, list[TrialCurve]]
 """A metric and the curves to draw for it."""
@@ -48,7 +49,7 @@ class _DrawnCurve:
 def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
     """Draw the curves of `evidence` in one plot, or in one plot per metric if the metrics cannot share an axis.
 
-    late: fit the vertical axis to the last three quarters of each curve only.
+    late: whether to fit the vertical axis only to the last three quarters of each curve.
     """
     sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
     trials = list(dict.fromkeys(evidence.trials))[:MAX_CURVES]
@@ -64,7 +65,8 @@ def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = F
 
 
 def _can_share_axis(panels: Sequence[_MetricCurves]) -> bool:
-    """Return whether the metrics fit on one axis: their names denote the same quantity, and no curve would look flat."""
+    """Return whether the metrics can share one vertical axis: their names denote the same quantity, and no curve would look
+    flat."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
@@ -120,7 +122,7 @@ def _draw_figure(
 
 
 def _drawn_curves(group: Sequence[_MetricCurves], order: Mapping[str, int]) -> list[_DrawnCurve]:
-    """Return the curves with their colours and dash patterns. order: position of each trial in the legend."""
+    """Return the curves with their colours and dash patterns. order: position in the legend by trial."""
     return [
         _DrawnCurve(
             c,
@@ -164,22 +166,22 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
         first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
         return Scale(float(first), float(max(last, first + 1)), left, RIGHT_EDGE, log=True)
     first = min(c.steps[0] for c in curves)
-    # The axis starts at step 0 unless the first logged step would lie in its second half.
+    # The step axis starts at step 0 unless the first logged step would then lie in the second half of the axis.
     low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # 1e-6: one step more changes no float if the steps are huge
+    room = max(1.0, 1e-6 * abs(low))  # relative, because adding 1 to a huge float does not change it
     return Scale(low, max(float(last), low + room), left, RIGHT_EDGE)
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """Return SVG path data of the curve. It has gaps at non-finite values and where the curve stays outside the scale.
+    """Return SVG path data of the curve. The path has gaps at non-finite values and where the curve stays outside the plot.
 
-    Points on the line between their neighbours are omitted, so smooth curves have short data. Peaks shrink by at most
+    Points on the line between their neighbours are omitted, so a smooth curve needs few points. Peaks shrink by at most
     `_MAX_LINE_ERROR_PX`.
     """
     parts: list[str] = []
     for piece in _split_at_gaps(steps, values, x, y):
         rough = _is_rough(piece)
-        # In a rough curve, tenths of a pixel and points between peaks are invisible.
+        # In a rough curve, nobody can see tenths of a pixel or the points between peaks.
         unit = 1 if rough else 10
         points = _without_points_on_lines(_column_extremes(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]
@@ -200,7 +202,8 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
 def _split_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixels of each part of the curve between two gaps. A part may cross the plot's edge but never runs along it."""
+    """Yield the pixel coordinates of each part of the curve between two gaps. A part may cross the plot's edge but never runs along
+    it."""
     piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
@@ -218,13 +221,13 @@ def _split_at_gaps(
 
 
 def _is_rough(piece: Sequence[tuple[float, float]]) -> bool:
-    """Return whether the curve has more points than pixel columns and large jumps between points."""
+    """Return whether the curve is rough: it has more points than pixel columns, and large jumps between points."""
     dense = piece[-1][0] - piece[0][0] < _COLUMN_WIDTH_PX * (len(piece) - 1)
     return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_JUMP_PX
 
 
 def _column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the curve's first and last point, and the highest and lowest point of each pixel column."""
+    """Return the curve's first point, its last point, and the highest and lowest point in each pixel column."""
     peaks = {0, len(piece) - 1}
     columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN_WIDTH_PX)
     for _, column in columns:
@@ -270,9 +273,9 @@ def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
 
 
 def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
-    """Draw a ring on the curve for each mark, and the mark's label if there is room. Equal labels are drawn once."""
+    """For each mark, draw a ring on the curve, and the mark's label if it does not overlap others. Equal labels are drawn once."""
     written: set[str] = set()
-    boxes: list[tuple[float, float]] = []  # left end and baseline of each label drawn so far
+    boxes: list[tuple[float, float]] = []  # (left end, baseline) of each label drawn so far
     for mark in marks:
         spot = _mark_position(frame, mark, drawn)
         if spot is None:
@@ -294,7 +297,8 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve
 
 
 def _mark_position(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
-    """Return a mark's pixel on the first drawn curve of its trial, and the index of the curve's colour. None without a pixel."""
+    """Return the pixel of a mark on the first drawn curve of its trial, and the index of that curve's colour. None if the mark lies
+    on no drawn curve."""
     for d in drawn:
         visible = (
             [i for i in range(len(d.values)) if frame.y.can_show(d.values[i])] if d.curve.trial == mark.trial else []

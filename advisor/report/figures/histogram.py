@@ -1,4 +1,4 @@
-"""Histograms: one of any quantity, with marked values, and one of the trials' best steps."""
+"""Histograms: a general one with marked values, and one of the step at which each trial was best."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.report.plot_data.scale import Limits, widened_if_near
 
 
 def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
-    """Draw the histogram of `evidence`; return None if it has no valid bin."""
+    """Draw the histogram of `evidence`; return None if `evidence` has no valid bin."""
     edges = evidence.edges
     ordered = all(a < b for a, b in pairwise(edges))
     if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not ordered:
@@ -30,7 +30,8 @@ def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
 
 
 def best_step_figure(positions: Sequence[float]) -> Figure:
-    """Draw a histogram of the trials' best steps. positions: a trial's best step as a share of its training, 0 to 1."""
+    """Draw a histogram of the step at which each trial was best. positions: this step as a share of the trial's training, 0 to
+    1."""
     counts, edges = np.histogram(positions, bins=20, range=(0, 1))
     frame = _histogram_frame(counts.tolist())
     frame.fit_x(Limits(0, 100, log=False))
@@ -62,7 +63,7 @@ def _draw_bars(frame: Frame, edges: Sequence[float], counts: Sequence[int]) -> N
     bars = []
     for low, high, n in zip(edges, edges[1:], counts, strict=False):
         if n > 0:
-            # Half a pixel separates neighbouring bars; every non-empty bar is at least 0.8 pixels wide.
+            # Neighbouring bars are half a pixel apart, but every non-empty bar is at least 0.8 pixels wide.
             x, width = frame.x(low) + 0.5, max(frame.x(high) - frame.x(low) - 1, 0.8)
             top = min(frame.y(n), frame.bottom - 1)
             bars.append(

@@ -1,4 +1,4 @@
-"""The importance of hyperparameters, and of interactions between two of them: a bar with an interval for each."""
+"""The importance of hyperparameters, and of interactions between two of them: one bar with an interval for each importance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.report.plot_data.model import Importance, Importances
 from advisor.report.plot_data.scale import Scale
 
 MAX_NOISE_P = 0.05
-"""Maximum p-value at which the variation between trials counts as more than noise."""
+"""Maximum p-value at which the effect of all hyperparameters together counts as more than noise."""
 MAX_PAIR_P = 0.1
 """Maximum adjusted p-value at which an interaction between two hyperparameters is shown."""
 

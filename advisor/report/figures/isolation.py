@@ -1,4 +1,5 @@
-"""The isolation plot: all trials, and the best one for each value of a hyperparameter, whatever the other hyperparameters."""
+"""The isolation plot: all trials against one hyperparameter, and the best trial at each value, whatever the values of the other
+hyperparameters."""
 
 from __future__ import annotations
 
@@ -16,17 +17,20 @@ from advisor.report.plot_data.model import Isolation, Slice
 from advisor.report.plot_data.scale import limits_of_values, objective_limits, widened_limits
 
 MAX_RARE_P = 0.05
-"""Maximum p-value of a difference that counts as unlikely by chance. The p-value is adjusted for all hyperparameters."""
+"""Maximum p-value at which a difference between slices counts as unlikely by chance. The p-value is adjusted for the number of
+hyperparameters."""
 _MIN_SLICE_WIDTH = 8.0
-"""Minimum width in pixels of a slice of the range."""
+"""Minimum width in pixels of a drawn slice of the hyperparameter's range."""
 _MAX_BOX_WIDTH = 10.0
-"""Maximum width in pixels of the box that shows the effect of chance. A narrow box leaves the trials visible."""
+"""Maximum width in pixels of the box that shows how far chance varies a slice's best result. A narrow box leaves the trials
+visible."""
 
 
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     """Draw all trials as faint dots and the best trial of each slice as a strong dot.
 
-    A line across each slice shows the median best result of equally many trials, and a narrow box shows its range by chance.
+    A line across each slice shows the median best result of equally many random trials of the slice, and a narrow box shows how far
+    chance varies this best result.
     """
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
@@ -41,7 +45,7 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     others = [spot for index, spot in place.items() if index not in best]
     if others:
         frame.add("path", "all", d=dots_path(others))
-    ranges = isolation.drawn > 1  # the best of a single trial says nothing about the slice
+    ranges = isolation.drawn > 1  # with one trial drawn per slice, its best result is no evidence
     if ranges:
         _draw_ranges(frame, report, isolation, numeric=numeric)
     leaders = {index: place[index] for index in best if index in place}
@@ -59,7 +63,7 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
 def _trial_positions(
     frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool
 ) -> dict[int, tuple[float, float]]:
-    """Return the position of each trial that has a result within the vertical axis, by trial index."""
+    """Return the pixel position, by trial index, of each trial whose result lies within the vertical axis."""
     rows, name = report.figures.trials, isolation.parameter
     position = (
         position_on_scale(frame.x) if numeric else position_in_columns(frame, [s.label for s in isolation.slices])
@@ -71,7 +75,8 @@ def _trial_positions(
 
 
 def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> None:
-    """Draw the median best result of each slice as a line, and the range of 90 % of the draws as a narrow box."""
+    """Draw the median best result of each slice as a line, and the 5 to 95 % range of the best result over random draws as a narrow
+    box."""
     bad = frame.y.end if report.minimize else frame.y.start
     boxes, medians = "", ""
     for i, part in enumerate(isolation.slices):
@@ -85,7 +90,7 @@ def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, nume
 
 
 def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:
-    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True for a scale."""
+    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True if it is a scale."""
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:
@@ -150,7 +155,7 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
 
 
 def _failing(failed: Sequence[Slice]) -> Message | str:
-    """Return a sentence about the first slice in which most trials failed; "" without one."""
+    """Return a sentence about the first slice in which most trials failed; "" if there is no such slice."""
     if not failed:
         return ""
     whole = "The only trial at {label} failed." if failed[0].trials == 1 else "Most trials at {label} failed."
@@ -158,7 +163,8 @@ def _failing(failed: Sequence[Slice]) -> Message | str:
 
 
 def _chance(isolation: Isolation) -> Message:
-    """Return whether chance explains the difference between the best and the worst slice, and what else may explain it."""
+    """Return a sentence on whether chance can explain the difference between the best and the worst slice, and on other
+    hyperparameters that can."""
     p = p_value(isolation.p)
     if isolation.p > MAX_RARE_P:
         return say("Chance alone can make such a difference ({p}).", p=p)

@@ -21,25 +21,28 @@ from advisor.report.plot_data.scale import Limits, limits_of_values, objective_l
 MAX_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
 MAX_CHANCE = 0.05
-"""Maximum probability that the best trials agree as closely on any hyperparameter by chance, for the caption to name it."""
+"""Maximum probability at which the caption names a hyperparameter: the probability that by chance the best trials agree as closely
+on any hyperparameter."""
 MAX_LINES = 300
 """Maximum number of lines in the figure.
 
-If there are more trials, the best tenth gets 1/8 of the lines, failed trials 1/4 and the others 1/2, evenly by rank.
+If there are more trials, at most 1/8 of the lines are for the best tenth of the trials, 1/4 for failed trials and 1/2 for all
+others. The trials drawn are evenly spaced by rank.
 """
 BEST_SHARE = 0.1
-"""Share of the trials with a result that are highlighted as the best ones."""
+"""Share of the trials that are highlighted as the best ones, among the trials with a result."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
 _LEFT_EDGE, _RIGHT_EDGE = 34.0, FIGURE_WIDTH - 34.0
 
 _HeightOnAxis = Callable[[TrialRow], float | None]
-"""Function from a trial to the height at which its line crosses the axis; None if the trial has no value there."""
+"""Function from a trial to the pixel height at which its line crosses the axis; None if the trial has no value on this axis."""
 
 
 def parallel_figure(report: ReportData) -> Figure | None:
-    """Draw the figure. Return None with fewer than two hyperparameters or fewer than MIN_ENDED_TRIALS ended trials."""
+    """Draw the parallel coordinates. Return None with fewer than two hyperparameters or fewer than MIN_ENDED_TRIALS ended
+    trials."""
     names = _drawn_parameters(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
@@ -49,7 +52,7 @@ def parallel_figure(report: ReportData) -> Figure | None:
     places = [float(round(_LEFT_EDGE + i * (_RIGHT_EDGE - _LEFT_EDGE) / len(names))) for i in range(len(names) + 1)]
     axes = [_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
     axes.append(_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
-    # Lines are drawn first, so that the axes and their labels cover them.
+    # The trials' lines are drawn first, so that the axes and their labels cover these lines.
     above, frame.parts = frame.parts, []
     top = max(math.ceil(BEST_SHARE * len(ranked)), 1)
     kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
@@ -98,7 +101,8 @@ def _evenly_spaced_rows(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_
 
 
 def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
-    """Draw a vertical axis with its name and the labels of both ends. `raised` lifts the name to avoid its neighbours."""
+    """Draw a vertical axis with its name and the labels of both ends. raised: whether to draw the name higher, so that it does not
+    overlap the neighbouring names."""
     frame.line(at, _TOP_MARGIN, at, frame.height - _BOTTOM_MARGIN, "axis")
     anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
     edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)
@@ -126,7 +130,7 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, r
 
 
 def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits:
-    """Return limits from the smallest to the largest value, without a margin, so that the labels of the ends stay round."""
+    """Return axis limits from the smallest to the largest value. They have no margin, so that round ends get round labels."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded = limits_of_values(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
@@ -137,12 +141,12 @@ def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits
 def _objective_axis(
     frame: Frame, report: ReportData, ranked: Sequence[_IndexedTrial], at: float, *, raised: bool
 ) -> _HeightOnAxis:
-    """Draw the axis of the result, with better results higher. Failed trials end at the bottom."""
+    """Draw the axis of the objective, with better values higher. The lines of failed trials end at its bottom."""
     minimize, bottom = report.minimize, frame.height - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
     inside = values[(values >= limits.low) & (values <= limits.high)]
-    if len(inside) and inside.min() < inside.max():  # without a margin, both ends are results of trials
+    if len(inside) and inside.min() < inside.max():  # no margin, so that both ends are results of trials
         limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
     scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
@@ -151,7 +155,7 @@ def _objective_axis(
 
 
 def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
-    """Return path data of a trial's line. It has a gap at each axis on which the trial has no value."""
+    """Return path data of a trial's line. The line has a gap at each axis on which the trial has no value."""
     parts: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:
@@ -169,7 +173,7 @@ def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Return a caption that names the hyperparameter on which the best trials agree more closely than chance would have it."""
+    """Return a caption. It names the hyperparameter on which the best trials agree more closely than random trials would."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
@@ -197,5 +201,6 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
 
 
 def _chance_of_span(count: int, share: float) -> float:
-    """Return the probability that this number of random trials all lie in some interval that contains this share of all trials."""
+    """Return the probability that `count` random trials all lie in some interval that contains the fraction `share` of all
+    trials."""
     return count * share ** (count - 1) - (count - 1) * share**count

@@ -13,18 +13,18 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import Limits, Scale, limits_of_values
 
 Position = Callable[[int, Value | None], float | None]
-"""Function from a trial's index and hyperparameter value to a pixel; None if the value has no place on the axis."""
+"""Function from a trial's index and hyperparameter value to a pixel; None if the axis cannot show the value."""
 
 GOLDEN_RATIO = 0.6180339887498949
 
 
 def jitter_of_index(index: int) -> float:
-    """Return a number in [0, 1) that depends only on the index. Consecutive indices are evenly distributed."""
+    """Return a number in [0, 1) that depends only on the index. The numbers of consecutive indices are evenly distributed."""
     return (index * GOLDEN_RATIO) % 1
 
 
 def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Return whether a hyperparameter is numeric. Its declared domain decides, or else the trials' values."""
+    """Return whether a hyperparameter is numeric. The declared domain decides; without one, the trials' values do."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -34,7 +34,7 @@ def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bo
 
 
 def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]) -> Limits:
-    """Return axis limits that include the declared range, the trials' values and `others`."""
+    """Return axis limits that include the hyperparameter's declared range, the trials' values and the values in `others`."""
     ends = [as_number(r.params[name]) for r in rows if name in r.params]
     ends += others
     if domain is not None and domain.low is not None and domain.high is not None:
@@ -53,7 +53,7 @@ def position_on_scale(scale: Scale) -> Position:
 
 
 def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list[str]:
-    """Return the choices in the order of the domain, followed by undeclared values that trials used."""
+    """Return a categorical hyperparameter's choices in declared order, followed by undeclared values that trials used."""
     declared = list(domain.options) if domain is not None else []
     if isinstance(domain, Parameter) and not declared and domain.value is not None:
         declared.append(domain.value)
@@ -62,7 +62,7 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def position_in_columns(frame: Frame, labels: Sequence[str]) -> Position:
-    """Return a function that positions each choice in a separate column. Within a column, trials with adjacent indices are
+    """Return a function that positions each choice in a separate column. Within a column, trials with consecutive indices lie
     apart.
     """
     width = frame.column_width(len(labels))

@@ -1,4 +1,4 @@
-"""The old and the next range of each searched hyperparameter as bars, with the best trials marked."""
+"""The current search range of each hyperparameter and its range in the next study as bars, with the best trials marked."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from advisor.report.text.headline import names_in_goal
 from advisor.report.text.study_diff import as_run, describe, same_domain
 
 BEST_TRIALS = 5
-"""Number of best trials to mark on each range."""
+"""Number of best trials that are marked on each range."""
 
 _ROW_HEIGHT = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
 MAX_VALUES = 3
-"""Maximum number of values in a row's text; further values are only counted."""
+"""Maximum number of values that a row's text lists; further values are only counted."""
 MAX_ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """A hyperparameter's two ranges as bars, and its change in words, because some bars are too narrow to compare."""
+    """A hyperparameter's current and next range as bars, and the change in words, because some bars are too narrow to compare."""
 
     name: str
     change: str
@@ -47,7 +47,7 @@ class RangeRows:
 def range_rows(report: ReportData) -> RangeRows | None:
     """Return the ranges of numeric hyperparameters, changed ones first.
 
-    None if there is no next study or it changes no range.
+    None if there is no next study or the next study changes no range.
     """
     if not report.next_studies:
         return None
@@ -86,7 +86,7 @@ def _draw_bars(report: ReportData, name: str, before: Parameter | None, after: P
     _draw_bar(frame, scale, before, 3, 6, "old")
     _draw_bar(frame, scale, after, 10, 8, "new same" if same_domain(before, after) else "new")
     values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:BEST_TRIALS]]
-    for i, value in reversed(list(enumerate(values))):  # the best one on top
+    for i, value in reversed(list(enumerate(values))):  # reversed, so that the best trial's mark is on top
         if scale.can_show(value):
             frame.add("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
     return frame.render(f"{shorten(name, 40)}: {_change_text(before, after)}")

@@ -1,4 +1,4 @@
-"""The rounds of a study: the best value of each round, the best so far, and the predicted best."""
+"""The rounds of a study: the best objective value of each round, the best value so far, and the predicted best value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Forecast:
 
 
 def rounds_figure(history: History) -> Figure | None:
-    """Draw one point per round in order. Return None if fewer than two rounds have a result."""
+    """Draw one point per round of the study, in order. Return None if fewer than two rounds have a result."""
     rounds = history.rounds[-MAX_ROUNDS:]
     results = [r.best for r in rounds if r.best is not None]
     if len(results) < 2:

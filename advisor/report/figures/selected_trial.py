@@ -1,4 +1,4 @@
-"""Empty axes for the page's script, which draws the curves of a selected trial and of the best trials on them."""
+"""Empty axes on which the page's script draws the curves of a selected trial and of the best trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SVG elements, and the frame that all figures share. Styles come from classes: the page's policy forbids `style` attributes."""
+"""SVG elements, and the frame that all figures share. Styles come from CSS classes, because the page's Content-Security-Policy
+forbids `style` attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ TOP_MARGIN, BOTTOM_MARGIN = 22.0, 40.0
 """Height in pixels of the margins above and below the plot area."""
 RIGHT_EDGE = FIGURE_WIDTH - 12.0
 _CHARACTER_WIDTH = 6.1
-"""Estimated width in pixels of one character of a label. It is too large on purpose, so that labels fit."""
+"""Estimated width in pixels of one character of a label. The estimate is too large on purpose, so that labels fit."""
 
 Ticks = Sequence[tuple[float, str]]
 
@@ -42,7 +43,7 @@ class Figure:
     caption: Message | str
     legend: tuple[Key, ...] = ()
     notes: tuple[Message | str, ...] = ()
-    """One sentence for each thing that the picture omits or clips."""
+    """One sentence for each kind of data that the picture omits or clips."""
 
 
 def escape(text: str) -> str:
@@ -57,7 +58,7 @@ def px_text(value: float) -> str:
 
 
 def _scale_suffix(scale: Scale) -> str:
-    """Return the end of an axis label that names the kind of scale; empty for a linear scale."""
+    """Return the suffix of an axis label that names the kind of scale; "" for a linear scale."""
     return " (log of 1 - value)" if scale.reverse else " (log)" if scale.log else ""
 
 
@@ -68,7 +69,7 @@ def text_width(text: str) -> float:
 
 @dataclass
 class Frame:
-    """A plot area with axes. Parts added later cover earlier ones."""
+    """A plot area with axes. SVG parts that are added later cover earlier ones."""
 
     height: float = FIGURE_HEIGHT
     top: float = TOP_MARGIN
@@ -101,7 +102,8 @@ class Frame:
         return self._y
 
     def fit_y(self, limits: Limits, ticks: Ticks | None = None, min_left: float = 0.0) -> None:
-        """Set the vertical scale, and move the left edge so that the tick labels fit. The default ticks are round values."""
+        """Set the vertical scale, and move the plot's left edge so that the tick labels fit. By default, ticks are at round
+        values."""
         self._y = limits.scale(self.bottom, self.top)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
         labels = max((text_width(label) for _, label in self._y_ticks), default=0.0) + 14
@@ -141,7 +143,7 @@ class Frame:
         self.text(2, 12, shorten(clean(label) + _scale_suffix(self.y), 70), "name", title=label)
 
     def x_axis(self, label: str, ticks: Ticks | None = None, at: float | None = None) -> None:
-        """Add the horizontal axis with its ticks, tick labels and name. The default ticks are round values."""
+        """Add the horizontal axis with its ticks, tick labels and name. By default, ticks are at round values."""
         bottom = self.bottom if at is None else at
         low, high = sorted((self.x.start, self.x.end))
         ticks = self.x.ticks(6) if ticks is None else ticks
@@ -177,7 +179,7 @@ class Frame:
         self.text(middle, self.height - 5, shorten(label, 60), "name", anchor="middle", title=label)
 
     def vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:
-        """Add a dashed vertical line with a label at each of these pixels; the labels do not overlap."""
+        """Add dashed vertical lines with labels at these horizontal pixels; the labels do not overlap."""
         rows: list[float] = []
         for at, label in sorted(marks):
             self.line(at, self.top, at, self.bottom, "mark")
@@ -198,7 +200,7 @@ class Frame:
         """Return the picture as markup, with `title` as its accessible title."""
         scales = "".join(f' data-{n}="{_scale_text(s)}"' for n, s in (("x", self._x), ("y", self._y)) if s is not None)
         head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height)}" role="img"{scales}><title>{escape(title)}</title>'
-        # Safe: all text above went through `escape`, all attributes through `html.escape`.
+        # Safe: all text in `parts` went through `escape`, and all attributes through `html.escape`.
         return Markup(head + "".join(self.parts) + "</svg>")  # noqa: S704
 
 
@@ -209,7 +211,7 @@ def _scale_text(scale: Scale) -> str:
 
 
 def _scale_end_text(value: float, scale: Scale) -> str:
-    """Return an end of the scale as text, with enough digits for a precision of 0.001 pixels."""
+    """Return one end of the scale as text, with enough digits to compute pixels to 0.001."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"

@@ -1,4 +1,4 @@
-"""The formats of a report. Each one is a pure function of the report's data."""
+"""The formats of a report. Each format is a pure function of the report's data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Render(Protocol):
     """A function that renders a report as text."""
 
     def __call__(self, report: ReportData, /) -> str:
-        """Return the report's full text. Must also accept a report that was loaded from JSON."""
+        """Return the report's full text. The function must also accept a report that was loaded from JSON."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The page's data block: data on the selectable trials that the page's script needs and the page's HTML lacks."""
+"""The page's data block. It holds the data on selectable trials that the page's script needs and the page's HTML lacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def embedded_data(report: ReportData) -> dict[str, Any]:
             ]
             for i, t in unlisted.items()
         },
-        # A table that lists all trials already contains their order and links.
+        # If the page's table lists all trials, it already contains their order and links.
         "order": [i for i, _ in view.ranked_trials(report)] if unlisted else None,
         "runs": report.runs_url,
         "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},

@@ -65,7 +65,7 @@ def _lineage_remarks(history: History) -> tuple[str, ...]:
 
 
 def _round_details(round: Round) -> Iterator[tuple[int, str]]:
-    """Yield (indentation level, line) pairs: the round's changes, their reasons, and the round's predictions."""
+    """Yield (indentation level, line) pairs that state the round's changes, the reasons for them, and the round's predictions."""
     if not round.changed and not round.outcomes:
         return
     yield 0, f"Round {round.number}" + (f", {round.goal}" if round.goal else "")

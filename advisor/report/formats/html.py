@@ -1,4 +1,4 @@
-"""The report as one self-contained page. The page sends no request, and its policy allows only its own script."""
+"""The report as one self-contained page. The page sends no request, and its Content-Security-Policy allows only its own script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
 
 
 def render_html(report: ReportData) -> str:
-    """Return the page. It is complete without JavaScript: the script only adds tooltips, sorting, copying and themes."""
+    """Return the page. The page is complete without JavaScript: its script only adds tooltips, sorting, copying and themes."""
     environment = _template_environment()
     css, script = _read_asset(environment, "report.css"), _page_script(environment)
     cards = view.cards(report)
@@ -75,7 +75,7 @@ def render_html(report: ReportData) -> str:
 
 
 def render_index(outcomes: Sequence[Outcome]) -> str:
-    """Return a page without script that lists experiments with links to their reports."""
+    """Return a page without scripts that lists the experiments, with links to their reports."""
     environment = _template_environment()
     css = _read_asset(environment, "report.css")
     return environment.get_template("index.html.j2").render(
@@ -99,7 +99,8 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: findings by severity, findings not to act on now, then checks without a finding."""
+    """Return (icon, count, label) rows: number of findings by severity, of findings not to act on now, and of checks without a
+    finding."""
     rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
         rows.append(("follows", others, "of these for later"))
@@ -166,7 +167,8 @@ def _page_script(environment: jinja2.Environment) -> str:
 
 
 def _content_security_policy(css: str, script: str | None = None) -> str:
-    """Return the Content-Security-Policy of a page that allows only this style sheet and script. script: None to allow none."""
+    """Return the Content-Security-Policy of a page that allows only this style sheet and script. script: None if the page has no
+    script."""
     allowed = {"style": css} | ({"script": script} if script is not None else {})
     ours = "".join(f"{kind}-src 'sha256-{_policy_hash(text)}'; " for kind, text in allowed.items())
     return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
@@ -179,7 +181,8 @@ def _policy_hash(text: str) -> str:
 def _name_markup(value: str, length: int = 40) -> Markup:
     """Return a name from the store as markup. A long name is shortened and gets a tooltip.
 
-    A name with non-ASCII characters is isolated, so that its text direction does not affect the text around it.
+    A name with non-ASCII characters is put into an isolating element, so that its text direction does not affect the text around
+    it.
     """
     whole = words.clean(value)
     short = words.shorten(whole, length)
@@ -199,12 +202,12 @@ def _setting_markup(value: Any) -> Markup:
 
 
 def _cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
-    """Return table cells with the values of these hyperparameters; faster than a loop in the template."""
+    """Return table cells with the values of these hyperparameters. A function is faster than a loop in the template."""
     return Markup("<td>").join([Markup(), *(_setting_markup(params.get(name)) for name in names)])
 
 
 def _sentence_markup(value: Message | str) -> Markup:
-    """Return the sentence as markup: names and `code` get separate elements."""
+    """Return the sentence as markup, with an element for each name and each `code` span."""
     if isinstance(value, Message):
         return Markup(value.render(_item_markup))  # noqa: S704 - each part is escaped
     return _literal_markup(value)
@@ -217,13 +220,13 @@ def _item_markup(part: Item) -> str:
 
 
 def _literal_markup(value: str) -> Markup:
-    """Return our own text as markup: `code` gets a separate element."""
+    """Return our own text as markup, with an element for each `code` span."""
     parts = re.split(r"`([^`]+)`", _clean_part(value))
     return Markup().join(_code_markup(part) if i % 2 else _join_number_hyphens(part) for i, part in enumerate(parts))
 
 
 def _join_number_hyphens(text: str) -> Markup:
-    """Return the escaped text; no line breaks after the hyphen of a number such as 1e-4."""
+    """Return the escaped text, which cannot break after the hyphen of a number such as 1e-4."""
     parts = re.split(r"(\d[\d.]*e-\d+)", text)
     return Markup().join(
         Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts)
@@ -231,7 +234,8 @@ def _join_number_hyphens(text: str) -> Markup:
 
 
 def _clean_part(value: str) -> str:
-    """Return the cleaned text. Its leading and trailing spaces stay, because they separate it from its neighbours."""
+    """Return the cleaned text. Leading and trailing spaces stay, because they separate this part of a sentence from its
+    neighbours."""
     return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
 
 

@@ -1,4 +1,4 @@
-"""The summary of many experiments for a page and for a terminal. The worst experiments come first."""
+"""The summary of many experiments, for an HTML page and for a terminal. The experiments with the worst state come first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
-"""Severity of the worst finding; or else passed (no finding), broken (the analysis failed) or unknown (nothing to judge)."""
+"""State of an experiment: the severity of its worst finding, passed (no finding), broken (the analysis failed) or unknown (nothing
+to judge)."""
 
 STATE_LABELS: dict[State, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]
@@ -25,7 +26,7 @@ STATE_LABELS: dict[State, str] = {
     "broken": "Not analysed",
     "unknown": "Nothing to judge",
 }
-"""Label of each state, from the worst to the best."""
+"""Label of each state of an experiment, from the worst to the best state."""
 
 _STATE_SIGNS: dict[State, str] = {
     "critical": "!!",
@@ -52,7 +53,7 @@ class Outcome:
     worst: str = ""
     """Message of the experiment's most important finding; empty without a finding."""
     severest: Severity | None = None
-    """Highest severity among all findings, including those explained by another finding."""
+    """Highest severity among all findings, including the findings that another finding explains."""
 
 
 def make_outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
@@ -80,7 +81,7 @@ def sort_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def count_states(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
-    """Return (state, number of experiments) pairs for the states that occur."""
+    """Return (state, number of experiments in this state) pairs for the states that occur."""
     counts = [(state, sum(o.state == state for o in outcomes)) for state in STATE_LABELS]
     return [(state, n) for state, n in counts if n]
 

@@ -29,7 +29,7 @@ class NextEntry(FrozenModel):
 
 
 class FindingsFile(BaseModel):
-    """The contents of findings.json. Other tools read the file: keys may be added but never changed."""
+    """The contents of findings.json. Other tools read the file, so keys may be added but never renamed or removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", populate_by_name=True)
 
@@ -43,12 +43,12 @@ class FindingsFile(BaseModel):
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """Source of each inferred property of the study, by the name of the property."""
+    """For each inferred property of the study, by name, what it was inferred from."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study."""
     unlocks: tuple[Unlock, ...] = ()
-    """What to log or change so that more checks can run. The entry for the largest number of checks comes first."""
+    """What to log or change so that more checks can run. The first entry unlocks the most checks."""
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
@@ -57,7 +57,7 @@ class FindingsFile(BaseModel):
     stopped: StoppedTrials = StoppedTrials()
     """The trials that the guard stopped."""
     hindsight: Hindsight | None = None
-    """Effects that early stopping would have had in this study; None if its trials have no curves."""
+    """Effects that early stopping would have had in this study; None if the study's trials have no curves."""
 
 
 def findings_file(report: ReportData) -> FindingsFile:

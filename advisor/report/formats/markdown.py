@@ -30,14 +30,14 @@ _FOLDED_TITLE = "How we know, how this study was read, later studies, all checks
 _MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_FINDINGS = 8
-"""Maximum number of findings in the unfolded part, each on one line."""
+"""Maximum number of findings in the unfolded part of the report, each on one line."""
 
 MAX_CHARACTERS = 60_000
-"""Maximum number of characters of the report. Code hosts reject a comment of 65,536 characters."""
+"""Maximum number of characters of the Markdown report. Code hosts reject a comment of 65,536 characters."""
 
 
 def render_markdown(report: ReportData) -> str:
-    """Return CommonMark with pipe tables: headline, next study and one line per finding. Details are folded."""
+    """Return CommonMark with pipe tables: headline, next study and one line per finding. Details are in folded sections."""
     summary = "\n".join(_summary_lines(report))
     room = MAX_CHARACTERS - len(summary)
     parts = list(_folded_lines(report))
@@ -45,7 +45,7 @@ def render_markdown(report: ReportData) -> str:
     fitting = parts[: sum(end <= room for end in ends)]
     if len(fitting) < len(parts):
         fitting.append("The rest is in `report.html`.\n")
-    # Markdown inside the HTML tags is only interpreted between blank lines.
+    # Blank lines are needed: without them, Markdown inside HTML tags is not interpreted.
     return "\n".join([summary, "", f"<details><summary>{_FOLDED_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
@@ -59,7 +59,7 @@ def escape_markdown(value: object) -> str:
 
 
 def _summary_lines(report: ReportData) -> Iterator[str]:
-    """Yield the unfolded lines: the headline, the next study and one line per cause."""
+    """Yield the unfolded lines: the headline, the next study and one line per finding that no other finding explains."""
     action, reason = headline.first_step(report)
     yield f"## {escape_markdown(action)}"
     if str(reason):
@@ -105,7 +105,7 @@ def _next_study_lines(report: ReportData) -> Iterator[str]:
 
 
 def _folded_lines(report: ReportData) -> Iterator[str]:
-    """Yield the lines of the folded parts: all findings, the later studies, the checks, and the study."""
+    """Yield the lines of the folded sections: all findings, the later studies, the checks, and the description of the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding_lines(report, finding, i))
     for i, step in enumerate(steps(report)[1:], 2):
@@ -157,7 +157,7 @@ def _diff_lines(rows: tuple[DiffRow, ...]) -> Iterator[str]:
 
 
 def fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines as a block of code that no line can end."""
+    """Yield the lines as a fenced code block that none of the lines can end."""
     # The fence is longer than any run of backticks in the text, so the text cannot close it.
     longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -206,7 +206,7 @@ def _check_lines(report: ReportData) -> Iterator[str]:
 
 
 def _unlock_lines(report: ReportData) -> Iterator[str]:
-    """Yield what to log or change so that more checks can run, with the lines of code."""
+    """Yield lines on the data to log or the settings to change so that more checks can run, with example code."""
     for unlock in report.unlocks:
         yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_code_text(rule)}`' for rule in unlock.checks)}"
         yield ""

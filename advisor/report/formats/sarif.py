@@ -32,7 +32,7 @@ _NOTIFICATION_LEVELS = {"broken": "error", "not-assessed": "note"}
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The study file that the analysis was given. The annotations refer to its lines."""
+    """The study file that the user passed to the analysis. Annotations refer to lines of this file."""
 
     path: str
     """URI of the study file: relative to the root of its repository, or absolute outside a repository."""
@@ -54,8 +54,8 @@ class StudyFile:
 def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str:
     """Return the findings as a SARIF log with one run, the most important finding first.
 
-    A finding refers to its subject's line in the study file or, without a study file, to the study by name. Checks that could not
-    run or that broke become tool notifications.
+    Each finding refers to the line of its subject in the study file or, without a study file, to the study by name. Checks that
+    could not run or that raised an error become tool notifications.
     """
     known = {info.id: i for i, info in enumerate(report.rules)}
     driver = {
@@ -77,7 +77,7 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
 
 
 def plain_message(text: str) -> str:
-    """Return the message without links and placeholders: a name may contain `[x](…)` or `{0}`."""
+    """Return the message without links and placeholders: SARIF would interpret a name such as `[x](…)` or `{0}`."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 
@@ -108,7 +108,7 @@ def _docs_site() -> str | None:
 def _rule_page_url(info: RuleInfo) -> str:
     if (site := _docs_site()) is not None:
         return f"{site}/rules/{quote(info.id)}/"
-    # GitHub derives a heading's anchor this way.
+    # GitHub derives the anchor of a heading in this way.
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
     return f"{PLAYBOOK}#{quote(anchor)}"
 
@@ -159,7 +159,7 @@ def _location_object(report: ReportData, finding: Finding, study_file: StudyFile
 
 
 def _study_file_key(report: ReportData, finding: Finding) -> tuple[str, ...]:
-    """Return the path of keys in the study file to the finding's subject.
+    """Return the path of keys that leads to the finding's subject in the study file.
 
     The subject is the finding's hyperparameter, or the first field that the finding changes.
     """

@@ -1,4 +1,4 @@
-"""The description of the study: its sheet of facts and its search space."""
+"""Tables that describe the study: facts about it, and its search space."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def _period_text(started: float | None, ended: float | None) -> str | None:
         except (OverflowError, OSError, ValueError):
             return "?"
 
-    if not started:  # some stores have 0 for an unknown time
+    if not started:  # some stores use 0 for an unknown start time
         return None
     return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
 
 
 def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
-    """Return (name, role, domain, best trial's value, source) of every hyperparameter. Searched ones come first."""
+    """Return (name, role, domain, best trial's value, source) of every hyperparameter. Searched hyperparameters come first."""
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
@@ -70,5 +70,5 @@ def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]
 
 
 def _parameter_source(parameter: Parameter) -> str:
-    """Return the source of a parameter whose range was not inferred."""
+    """Return where the range of a hyperparameter comes from, for a range that was not inferred."""
     return SAME if parameter.why == SAME else "declared"

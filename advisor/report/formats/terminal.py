@@ -1,4 +1,4 @@
-"""The report in a terminal: the headline, what to do, and the next studies. In a pipe it is plain text."""
+"""The report in a terminal: the headline, what to do, and the next studies. The output is plain text if it goes to a pipe."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from advisor.report.text import best_value, headline, history, running
 from advisor.report.text.run_command import after_command, before_command, run_command
 
 MAX_FINDINGS = 8
-"""Maximum number of findings to show, each with the findings that it explains. The HTML page lists all findings."""
+"""Maximum number of causes to show, each with the findings that it explains. The HTML page lists all findings."""
 
 MAX_DECISIONS = 6
-"""Maximum number of decisions to show about how the study was read."""
+"""Maximum number of lines to show on decisions about how the experiment was read as a study."""
 
 _SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -78,7 +78,7 @@ def print_report(report: ReportData, console: Console) -> None:
 
 
 MIN_WIDTH, DEFAULT_WIDTH = 20, 80
-"""Minimum width of a terminal in characters, and the width to use for a terminal that states a smaller one."""
+"""Minimum terminal width in characters, and the width that replaces a smaller one."""
 
 
 class Printer:
@@ -86,7 +86,7 @@ class Printer:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        if console.width < MIN_WIDTH:  # for example COLUMNS=0, which would print nothing
+        if console.width < MIN_WIDTH:  # with COLUMNS=0, for example, nothing would be printed
             console.width = DEFAULT_WIDTH
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
@@ -95,7 +95,7 @@ class Printer:
         self.line(Text(self.encodable(text), style=style), indent)
 
     def line(self, text: Text, indent: int = 0) -> None:
-        """Print one line. Characters that the console cannot encode are replaced, and only a terminal wraps the line."""
+        """Print one line. Characters that the console cannot encode are replaced. Long lines are wrapped only on a terminal."""
         wrap = self.console.is_terminal
         padded = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
         self.console.print(padded, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
@@ -134,7 +134,7 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
 
 
 def _print_explained(out: Printer, report: ReportData, finding: Finding) -> None:
-    """Print a finding below the finding that explains it. Its action is printed only if the next study makes it."""
+    """Print an explained finding below the finding that explains it. The action is printed only if the next study includes it."""
     line = Text(f"{_severity_sign(out, finding)} ", style=_SEVERITY_STYLES[finding.severity])
     line.append(out.encodable(sentence(str(finding.message))))
     line.append(f"  {out.encodable(finding.rule)}", style="dim")

@@ -23,23 +23,23 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, as_run, diff_changes, diff_specs, reasons
 
 MAX_TABLE_TRIALS = 500
-"""Maximum number of trials in the table, not counting trials that findings name."""
+"""Maximum number of trials in the page's table. Trials that findings name are listed in addition."""
 
 MAX_NAMED_TRIALS = 10
 """Maximum number of trials that one finding's card names."""
 
 MAX_UNLOCKS = 3
-"""Maximum number of lines on missing data in the terminal and in the unfolded part of Markdown."""
+"""Maximum number of lines about missing data in the terminal and in the unfolded part of the Markdown report."""
 
 LENGTH_TOLERANCE = 0.1
-"""Maximum difference between the last steps of trials of equal length, as a share of the largest last step."""
+"""Maximum difference between the last steps of trials that count as equally long, as a share of the largest last step."""
 
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """A finding with everything that the page shows about it."""
+    """A finding, with all the data that the page shows about it."""
 
     ident: str
     finding: Finding
@@ -50,11 +50,11 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each difference between `diff` and the next study, which other findings change too, and one on scores that
-    can no longer be compared.
+    """One sentence for each value in `diff` that differs in the next study because other findings change it too, and one sentence
+    if a change makes scores incomparable.
     """
     to_do: Message
-    """The action, with the values of the next study."""
+    """The finding's action, with the values that the next study has."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
@@ -62,14 +62,14 @@ class Card:
     deferred: str | None
     """Reason why the finding is deferred to a later study; None if it is not deferred."""
     overruled: bool
-    """True if another finding explains this one and the next study has other values than this one advises."""
+    """True if another finding explains this finding and the next study has other values than this finding advises."""
     head: str | None
-    """`ident` of the finding that explains this one. This card is placed under that finding's card. None for a cause."""
+    """`ident` of the finding that explains this one, under whose card this card is placed. None if no finding explains it."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A next study and its differences from the preceding study."""
+    """One of the next studies, and its differences from the study before it."""
 
     ident: str
     study: NextStudy
@@ -77,7 +77,7 @@ class Step:
 
 
 def cards(report: ReportData) -> tuple[Card, ...]:
-    """Return a card per finding, the most important first. The findings that a cause explains follow it."""
+    """Return one card per finding, the most important first. The findings that a cause explains follow this cause."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
     for head, below in report.headed:
@@ -122,9 +122,10 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each difference between the finding's changes and the next study, and one on scores that change.
+    """Return one sentence for each value that differs between the finding's changes and the next study, and one sentence if a
+    change makes scores incomparable.
 
-    Empty for a deferred finding.
+    The result is empty for a deferred finding.
     """
     if report.reason_deferred(finding) is not None:
         return ()
@@ -135,13 +136,14 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
 
 
 def is_overruled(report: ReportData, finding: Finding) -> bool:
-    """Return whether another finding explains this one and the next study has other values than this one advises."""
+    """Return whether another finding explains this finding and the next study has other values than this finding advises."""
     followed = finding.explained_by is not None and report.reason_deferred(finding) is None
     return followed and bool(_merged_rows(report, finding))
 
 
 def thing_to_do(report: ReportData, finding: Finding) -> Message:
-    """Return the action for a finding, or the range in the next study if other findings change this range too."""
+    """Return the action that a finding asks for. If other findings change the same range, return the range that the next study
+    searches."""
     rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not rows or len(rows) != len(finding.changes):
         return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
@@ -149,14 +151,14 @@ def thing_to_do(report: ReportData, finding: Finding) -> Message:
 
 
 def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:
-    """Return the rows of the first next study that differ from the finding's proposal."""
+    """Return the changed lines of the first next study whose values differ from those that the finding proposes."""
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
     return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
 
 
 def changes_next_study(report: ReportData, finding: Finding) -> bool:
-    """Return whether the first next study contains a change of the finding."""
+    """Return whether the first next study contains a change that the finding proposes."""
     if report.reason_deferred(finding) is not None:
         return False
     proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
@@ -164,9 +166,9 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
 
 
 def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
-    """Return the rows of the first next study, each with the reason for the change.
+    """Return the lines that the first next study changes, each with the reason for the change.
 
-    If successive rows have the same reason, only the last row states it.
+    If successive lines have the same reason, only the last of them states it.
     """
     if not report.next_studies:
         return ()
@@ -182,11 +184,12 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
 
 
 def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
-    """Return the cards to act on now, one for each action: the card of `first`, the headline's finding, then the next study's.
+    """Return the cards to act on now, one for each action. The card of `first`, the headline's finding, precedes the cards whose
+    changes the next study makes.
 
-    Advice that no study can follow comes last, unless it is about a fault of the pipeline, which spoils every study.
-    Deferred findings and findings without a change are left out. So are findings whose changes another finding of their group
-    makes: the first finding whose changes are unaltered in the next study stays, else the cause.
+    Cards with advice that no study can follow come last, unless they report a fault of the pipeline, which spoils every study.
+    Deferred findings and findings without a change are left out. Of the findings with the same cause, one is left out if another
+    makes the same changes: the one kept is the first whose changes the next study has unaltered, else the cause.
     """
     to_do = [c for c in made if c.deferred is None and c.finding.changes]
     now = list({str(c.finding.action): c for c in reversed(to_do)}.values())[::-1]
@@ -201,7 +204,7 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
 
 
 def explanation_sentence(finding: Finding) -> str | None:
-    """Return a sentence that explains why the finding follows from another one; None for a cause."""
+    """Return a sentence on why the finding follows from another finding; None if no other finding explains it."""
     cause = finding.explained_by
     return None if cause is None else f"Follows from {cause.rule}: {cause.because[0].lower()}{cause.because[1:]}"
 
@@ -223,13 +226,13 @@ def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
 
 
 def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
-    """Return whether the finding concerns the end of the curves. An axis with room for their start would flatten the end."""
+    """Return whether the finding is about the end of the curves, which an axis that includes their start would flatten."""
     objective = evidence.metrics == (report.spec.objective.metric,)
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
 def steps(report: ReportData) -> tuple[Step, ...]:
-    """Return the next studies in run order, each compared with the preceding study."""
+    """Return the next studies in the order to run them, each with its differences from the study before it."""
     specs = [as_run(report), *(n.spec for n in report.next_studies)]
     made = [Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
     if made and (row := _length_row(report, made[0])) is not None:
@@ -238,7 +241,7 @@ def steps(report: ReportData) -> tuple[Step, ...]:
 
 
 def _length_row(report: ReportData, step: Step) -> DiffRow | None:
-    """Return a row for the length of training; None if the trials have equal lengths. The next study has only one length."""
+    """Return a row that states the change to a single length of training; None if the trials were about equally long."""
     length, name = step.study.spec.max_train_steps, "max_train_steps"
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
     if length is None or not ends or min(ends) >= (1 - LENGTH_TOLERANCE) * max(ends):
@@ -266,7 +269,7 @@ def trials_to_list(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
 
 
 def selected_trial(report: ReportData) -> dict[str, Any] | None:
-    """Return the axes, legend and notes for the selected trial's curves; None if no trial logged a curve."""
+    """Return the axes, legend and notes for the curves of the trial that the reader selects; None if no trial logged a curve."""
     curves = report.figures.compact_curves
     if not curves:
         return None
@@ -282,7 +285,8 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
 
 
 def decisions(report: ReportData) -> tuple[Decision, ...]:
-    """Return the decisions about how the study was read: inferred properties of the objective, then decisions about the trials."""
+    """Return the decisions about how the experiment was read as a study: inferred properties of the objective, then decisions about
+    trials."""
     known = {
         "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
         "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
@@ -298,7 +302,7 @@ def decisions(report: ReportData) -> tuple[Decision, ...]:
 
 
 def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
-    """Return one line for each decision, at most `limit` lines, then a line with the number of further decisions."""
+    """Return at most `limit` lines with one decision each, then a line with the number of further decisions."""
     every = decisions(report)
     lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
     rest = len(every) - limit
@@ -306,9 +310,10 @@ def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
 
 
 def stopper_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
-    """Return (way to stop early, share of steps saved, fate of the best result, best trials lost) rows, the guard first.
+    """Return one row per method of early stopping, the guard first: (method, share of steps saved, whether the best result was
+    kept, number of best trials lost).
 
-    Empty if the study cannot be replayed.
+    The result is empty if the study's trials cannot be replayed.
     """
     found = report.hindsight
     if found is None or found.guard is None:
@@ -325,12 +330,12 @@ def _inference_text(reason: str) -> str:
 
 
 def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
-    """Return the verdicts grouped by status."""
+    """Return the rules' verdicts, grouped by status."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
 def count_not_applicable(report: ReportData) -> int:
-    """Return the number of checks that apply only to studies of another kind, such as a sweep of batch sizes."""
+    """Return the number of checks that do not apply, because they need another kind of study, such as a sweep of batch sizes."""
     return sum(v.needs is not None and v.needs.lack == "design" for v in report.with_status("not-assessed"))
 
 

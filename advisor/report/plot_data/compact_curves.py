@@ -1,4 +1,4 @@
-"""The training and validation curve of every trial, encoded as short text that the page's script draws."""
+"""The training and validation curve of every trial, encoded as a short text that the page's script decodes and draws."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from advisor.report.plot_data.model import CompactCurves, CurveSet
 from advisor.report.plot_data.scale import Limits, curve_axis_limits, padded_limits
 
 LEVEL_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-"""Characters that encode heights, from the bottom to the top of the axis. Neither HTML nor JSON escapes them."""
+"""Characters that encode a curve's heights, from the bottom to the top of the axis. Neither HTML nor JSON escapes them."""
 EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
-"""Characters for a column without a logged value, and for a column without a finite value."""
+"""Characters that encode a column without a logged value, and a column without a finite value."""
 
 MAX_CHARACTERS = 24_000
-"""Maximum total characters of a study's curves. It is exceeded if the curves need more even with MIN_COLUMNS columns."""
+"""Maximum total characters of a study's curves. The curves exceed it if they need more characters even with MIN_COLUMNS columns."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
 """Maximum number of trials whose curves are encoded; the best trials come first."""
 
 _MIN_LOG_RATIO = 4
-"""Minimum ratio of the largest to the smallest positive value at which the axis is logarithmic."""
+"""Minimum ratio of the largest to the smallest visible value at which the vertical axis is logarithmic."""
 
 _TRAINING_SIGNALS: tuple[Signal, ...] = (
     "policy_reward",
@@ -33,13 +33,14 @@ _TRAINING_SIGNALS: tuple[Signal, ...] = (
     "train_eval_loss",
     "valid_loss",
 )
-"""Training signals to show next to the objective, in order of preference. Only the first one that was logged is shown."""
+"""Training signals that may be shown next to the objective, in order of preference. Only the first signal that was logged is
+shown."""
 
 
 def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
-    """Return the curves of the objective and of its training counterpart for every trial.
+    """Return for every trial the curves of the objective and of the corresponding training metric.
 
-    curves: the sets of curves whose step axes are used.
+    curves: curve sets of the report's figures, whose step scales are used here as well.
     """
     trials = _best_trials(study)
     objective = study.spec.objective.metric
@@ -53,7 +54,7 @@ def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCur
 
 
 def _best_trials(study: Study) -> set[int]:
-    """Return the indices of at most MAX_TRIALS trials. The best trials are preferred, and failed ones come last."""
+    """Return the indices of at most MAX_TRIALS trials. The best trials are preferred, and failed trials come last."""
     ranked = [t.index for t in study.ranked()]
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
@@ -82,7 +83,8 @@ def _curves_of_metric(study: Study, metric: str, shown: set[int], columns: int, 
 
 
 def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return (trial, step, value) of every logged point and window extreme, sorted by trial and step."""
+    """Return (trial, step, value) of every logged point, and of every logged minimum and maximum over a window, sorted by trial and
+    step."""
     blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
     trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
     steps, values = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("steps", "values"))
@@ -93,7 +95,8 @@ def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, Float
 
 
 def _axis_limits(study: Study, metric: str) -> Limits:
-    """Return limits for the trials with a result. They ignore the first quarter of each curve, which would flatten the rest.
+    """Return axis limits that fit the curves of trials with a result. The first quarter of each curve is ignored, because it would
+    flatten the later part.
 
     If the metric is minimized and its worst values would flatten the best ones, the axis is logarithmic.
     """
@@ -109,7 +112,7 @@ def _axis_limits(study: Study, metric: str) -> Limits:
 
 
 def _column_extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[int, int]) -> IntArray:
-    """Return levels (trials, columns, 2): the minimum and maximum of each column, in the order in which they were logged.
+    """Return levels of shape (trials, columns, 2): each column's minimum and maximum, in the order in which they were logged.
 
     key: trial * columns + column of each point (n,), non-decreasing. values: value of each point (n,). A level of -1 marks a column
     without a point, and -2 marks a column without a finite point.
@@ -131,7 +134,7 @@ def _column_extremes(key: IntArray, values: FloatArray, limits: Limits, shape: t
 
 
 def _value_levels(limits: Limits, values: FloatArray) -> IntArray:
-    """Return the level of each value (n,); values outside the axis are clipped to its ends."""
+    """Return the level (height as an integer) of each value (n,); values outside the axis are clipped to its ends."""
     low, high, at = (
         to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
     )
@@ -143,7 +146,8 @@ _LEVEL_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + LEVEL_CHARACTERS
 
 
 def _encode_curve(heights: IntArray) -> str:
-    """Return levels (columns, 2) as text: the number of levels per column, then the levels. Return "" for no values."""
+    """Return levels of shape (columns, 2) as text: the number of levels per column, then the levels. Return "" if no value was
+    logged."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
     text = _LEVEL_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
     return f"{1 if one else 2}{text}" if text else ""

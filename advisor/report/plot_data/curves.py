@@ -15,7 +15,7 @@ PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
 _MIN_LOG_RATIO = 1000
-"""Minimum ratio of the last to the first step at which the step axis is logarithmic."""
+"""Minimum ratio of the last to the first positive step at which the step axis is logarithmic."""
 
 _MAX_GAP_SHARE = 0.2
 """Maximum share of a logarithmic step axis that may lie between two consecutive logged steps."""
@@ -26,8 +26,8 @@ def reduce_curve(
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
     """Return (steps, values) of the first, minimum, maximum and last point of each column, in step order.
 
-    steps, values, columns: step, value and column of each point (n,). If a column contains non-finite values, one of them stays as
-    None, so that the gap is visible.
+    steps, values, columns: step, value and column of each point (n,). If a column contains non-finite values, one of these values
+    becomes None, so that the curve shows a gap.
     """
     if len(steps) == 0:
         return (), ()
@@ -68,7 +68,8 @@ _POLICY_SIGNALS: tuple[Signal, ...] = (
 
 
 def signals_to_show(study: Study) -> tuple[Signal, ...]:
-    """Return the signals whose curves the report draws. The loss of a policy does not show how well it is trained."""
+    """Return the signals whose curves the report draws. For a policy, these exclude its loss, which does not show how good the
+    policy is."""
     return _POLICY_SIGNALS if study.has("policy_reward") else _SIGNALS
 
 
@@ -97,7 +98,8 @@ def _largest_gap(steps: IntArray) -> float:
 
 
 def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
-    """Return (steps, values) of a curve. If windows were logged, each window's extremes are added at the step of its mean."""
+    """Return (steps, values) of a curve. If values were logged as means over windows, the minimum and maximum of each window are
+    added at the step of its mean."""
     curve = study.metric(trial, metric)
     parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
     if len(parts) == 1:
@@ -135,7 +137,7 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
 
 
 def _clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
-    """Return the trials' clipping threshold and mean share of clipped updates, as fields of `NormHistogram`.
+    """Return the trials' gradient-clipping threshold and mean share of clipped updates, as fields of `NormHistogram`.
 
     Empty if the threshold is unknown or differs between the trials.
     """

@@ -1,6 +1,7 @@
-"""The data of isolation plots: the best setting for each value of a hyperparameter, whatever the other hyperparameters.
+"""The data of isolation plots: the best setting at each value of one hyperparameter, whatever the values of the other
+hyperparameters.
 
-All repeats of a setting count as one observation, their median, because they do not vary the other hyperparameters.
+The repeats of a setting count as one observation, their median, because repeats do not vary the other hyperparameters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from advisor.stats.best_of import p_of_late_group, quantiles_of_best, rank_of_be
 
 MAX_SLICES = 10
 MIN_SETTINGS_IN_SLICE = 4
-"""Minimum number of settings per slice of a numeric range. If settings use few distinct values, each value gets its own slice."""
+"""Minimum number of settings per slice of a numeric range. If the settings have few distinct values, each value gets its own
+slice."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.5, 0.95])
 _MEDIAN = 0.5
@@ -28,15 +30,15 @@ _MEDIAN = 0.5
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of the hyperparameters with its repeats."""
+    """A setting of the hyperparameters, with all trials that have this setting."""
 
     trials: tuple[Trial, ...]
     cost: float
-    """Lower median cost of the trials; NaN if at least half of them failed."""
+    """Lower median cost of the setting's trials; NaN if at least half of these trials failed."""
 
 
 def isolations(study: Study) -> tuple[Isolation, ...]:
-    """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
+    """Return the isolation plot's data for every hyperparameter with at least two slices, scientific hyperparameters first."""
     tried = settings.read(study)
     costs = np.where(study.comparable, study.costs, np.nan)
     medians = settings.median_costs(study).tolist()
@@ -72,9 +74,9 @@ def _costs(group: Sequence[_Setting]) -> FloatArray:
 
 
 def _p_of_worst(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) -> float:
-    """Return the probability (p-value) that by chance the median best of some slice ranks as low as that of the worst slice.
+    """Return the probability (p-value) that by chance some slice has a median best result of as low a rank as the worst slice's.
 
-    The settings are permuted over the slices. worst: the highest median best cost of a slice.
+    The settings are permuted over the slices. worst: the median best cost of the worst slice.
     """
     sizes = [len(g) for g in groups]
     better = sum(int((_costs(g) < worst).sum()) for g in groups)
@@ -84,7 +86,8 @@ def _p_of_worst(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) 
 def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
     """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
 
-    The data cannot show if the isolated hyperparameter or one of these others causes the difference between the two slices.
+    The data cannot show whether the isolated hyperparameter or one of these hyperparameters causes the difference between the two
+    slices.
     """
     found = []
     for other, parameter in study.searched.items():
@@ -99,7 +102,8 @@ def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequen
 
 
 def _number_groups(study: Study, name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
-    """Return slices with equally many settings each. If there are few distinct values, each value gets its own slice."""
+    """Return slices with equally many settings each. If the hyperparameter has few distinct values, each value gets its own
+    slice."""
     positions = study.positions(name, [s.trials[0] for s in pooled])
     known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
     values, starts = np.unique(positions[known], return_index=True)

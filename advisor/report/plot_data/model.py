@@ -12,7 +12,7 @@ from advisor.model.study import Signal, Status
 
 
 class TrialRow(FrozenModel):
-    """One trial, as shown in a row of the table and a point of the plots."""
+    """One trial, as shown by a row of the report's table and by a point in its plots."""
 
     id: str
     name: str
@@ -24,14 +24,14 @@ class TrialRow(FrozenModel):
     best: float | None = None
     """The trial's best value of the objective, with the objective's original sign; None if no value was finite."""
     place: int | None = None
-    """Place among the trials with a comparable result, from 0 for the best; None without such a result. Equal best values are
-    ordered as in `Study.ranked`; trials have the same place if their late evaluations are equal as well.
+    """Rank among the trials with a comparable result, 0 for the best; None if the trial has no comparable result. Equal best values
+    are ordered as in `Study.ranked`; trials share a rank if their late evaluations are equal as well.
     """
     best_step: int | None = None
-    """Step of the best value; the last one if several steps have it."""
+    """Step of the trial's best value; the last such step if several have this value."""
     last_step: int | None = None
     evaluations: int = 0
-    """Number of values of the objective that the trial logged."""
+    """Number of times that the trial logged the objective."""
     round: int | None = None
     """Number of the earlier round in which the trial ran; None for a trial of the study itself."""
 
@@ -47,11 +47,11 @@ class TrialCurve(FrozenModel):
     trial: str
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
-    """Values of the metric; None in place of a value that was not finite."""
+    """Values of the metric; None replaces a value that was not finite."""
 
 
 class CurveSet(FrozenModel):
-    """The curves of one metric for the trials to show."""
+    """The curves of one metric, for the trials whose curves are shown."""
 
     metric: str
     signal: Signal | Literal["objective"] | None = None
@@ -61,7 +61,7 @@ class CurveSet(FrozenModel):
 
 
 class CompactCurves(FrozenModel):
-    """One metric of every trial, which the page's script draws on shared axes."""
+    """The curves of one metric for every trial, which the page's script draws on shared axes."""
 
     metric: str
     columns: int
@@ -73,9 +73,10 @@ class CompactCurves(FrozenModel):
     high: float
     log: bool
     beyond: bool
-    """Whether some values of the metric lie outside the vertical axis."""
+    """Whether some values of the metric lie outside the vertical axis of the plot."""
     curves: tuple[str | None, ...]
-    """One curve per trial in study order, encoded as in `compact_curves.py`: "" if nothing was logged, None if left out."""
+    """One curve per trial in study order, encoded as in `compact_curves.py`; "" if the trial logged no value, None if its curve was
+    left out."""
 
 
 class NormHistogram(FrozenModel):
@@ -89,33 +90,35 @@ class NormHistogram(FrozenModel):
     left_out: int = 0
     """Number of gradient norms excluded because they were zero or not finite."""
     clip: float | None = None
-    """Gradient norm above which these trials clip; None if unknown or different between trials."""
+    """Gradient norm above which these trials clip the gradient; None if unknown or different between trials."""
     clipped: float | None = None
     """Share of these trials' updates in which the gradient was clipped; None if unknown."""
 
 
 class BestOf(FrozenModel):
-    """Distribution of the best result of n trials, drawn at random from the study's trials, for several n."""
+    """Distribution, for several n, of the best result of n trials that are drawn at random from the study's trials."""
 
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
-    """The 5, 25, 50, 75 and 95 % quantiles of the best objective, for each n; None for a quantile at which all n trials failed."""
+    """For each n, the 5, 25, 50, 75 and 95 % quantiles of the best objective value; None for a quantile at which all n trials
+    failed."""
     repeats: bool = False
-    """Whether some setting was run more than once. Its repeats count as one trial, with their median."""
+    """Whether some setting was run more than once. If so, the repeats of a setting count as one trial, whose result is their
+    median."""
 
     @property
     def unit(self) -> str:
-        """Noun for the things drawn: `setting` or `trial`."""
+        """Noun for what is drawn at random: `setting` or `trial`."""
         return "setting" if self.repeats else "trial"
 
 
 class Slice(FrozenModel):
-    """The trials in one part of a hyperparameter's range, or those with one choice."""
+    """The trials in one part of a numeric hyperparameter's range, or with one choice of a categorical hyperparameter."""
 
     label: str
     low: float | None = None
     high: float | None = None
-    """Smallest (`low`) and largest (`high`) value in the slice; None for a choice."""
+    """Smallest (`low`) and largest (`high`) value of the hyperparameter in the slice; None if it is categorical."""
     trials: int
     """Number of trials in the slice that ended."""
     best: str | None
@@ -123,22 +126,25 @@ class Slice(FrozenModel):
     value: float | None
     """Objective of the slice's best trial; None if all its trials failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best of n trials; n is the number of settings in the smallest slice. None: all n failed."""
+    """5, 50 and 95 % quantiles of the best result of n settings drawn from this slice, where n is `Isolation.drawn`; None for a
+    quantile at which all n failed."""
 
 
 class Isolation(FrozenModel):
-    """The best trial for each value of one hyperparameter; the other hyperparameters are free."""
+    """The best trial in each slice of one hyperparameter's values, whatever the values of the other hyperparameters."""
 
     parameter: str
     drawn: int
-    """Number of settings drawn from each slice. It is the same for all slices, so that they have equal chances."""
+    """Number of settings drawn from each slice. The number is the same for all slices, so that no slice is better only because it
+    has more settings."""
     repeats: bool = False
-    """Whether some setting was run more than once. Its repeats count as one setting, with their median."""
+    """Whether some setting was run more than once. If so, the repeats of a setting count as one result, their median."""
     slices: tuple[Slice, ...]
     p: float
-    """Probability (p-value) that by chance the median best of some slice ranks as low, adjusted for all hyperparameters."""
+    """Probability (p-value) that by chance some slice's median best result ranks as low as the worst slice's; adjusted for the
+    number of hyperparameters."""
     differ: tuple[str, ...] = ()
-    """Other hyperparameters whose values in the best and in the worst slice do not overlap."""
+    """Other hyperparameters whose values in the best slice do not overlap with those in the worst slice."""
 
 
 class Speed(FrozenModel):
@@ -152,33 +158,34 @@ class Speed(FrozenModel):
 
 
 class NeededTraining(FrozenModel):
-    """Amount of training that one batch size needed to reach the target."""
+    """Amount of training that trials with one batch size needed to reach the target value."""
 
     batch_size: float
     typical: float
-    """Median or minimum over the trials, in the unit of the `ToTarget` that contains it."""
+    """Median amount over repeats of one setting, or else the minimum over settings, in `ToTarget.unit`."""
     seconds: float | None
     trials: tuple[str, ...]
 
 
 class ToTarget(FrozenModel):
-    """Amount of training to a common target value at each batch size."""
+    """Amount of training that each batch size needs to reach a common target value."""
 
     unit: Literal["epochs", "examples"]
     target: float | None
     """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
     """Whether each batch size has repeats of one setting, compared by their median. If not, the fastest setting of each batch size
-    counts.
+    is compared.
     """
     sizes: tuple[NeededTraining, ...]
 
 
 class Importance(FrozenModel):
-    """Share of the variation between trials that a hyperparameter or a pair of them explains, with a 90 % interval."""
+    """Share of the objective's variation between trials that one hyperparameter or a pair explains, with a 90 % interval."""
 
     parameters: tuple[str, ...]
-    """One hyperparameter, if the share includes its interactions; or a pair, if the share is their interaction only."""
+    """One name if the share is a hyperparameter's, including its interactions; two names if the share is that of their interaction
+    alone."""
     share: float
     low: float
     high: float
@@ -193,11 +200,12 @@ class Importances(FrozenModel):
 
     settings: int
     p: float
-    """Probability (p-value) of a relation at least this strong if the results do not depend on the hyperparameters."""
+    """Probability (p-value) of a relation at least as strong as the observed one if the results do not depend on the
+    hyperparameters."""
     each: tuple[Importance, ...]
     """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[Importance, ...]
-    """Importance of pairs, the most significant interaction first."""
+    """Importance of pairs of hyperparameters, the most significant interaction first."""
 
 
 class CloseUp(FrozenModel):
@@ -213,7 +221,7 @@ class CloseUp(FrozenModel):
 
 
 class JustAbove(FrozenModel):
-    """The trials with the next higher learning rates above the best trial's learning rate."""
+    """The trials whose learning rates come next above the best trial's learning rate."""
 
     parameter: str
     metric: str
@@ -231,7 +239,7 @@ class Figures(FrozenModel):
     """One row per trial, in the order of the study."""
     curves: tuple[CurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
-    """Ids of the trials whose curves are shown, best trial first."""
+    """Ids of the trials whose training curves are shown, the best trial first."""
     grad_norm: NormHistogram | None = None
     isolations: tuple[Isolation, ...] = ()
     best_of: BestOf | None = None
@@ -244,7 +252,7 @@ class Figures(FrozenModel):
 
     @property
     def effects(self) -> dict[str, float]:
-        """Share of the variation between settings that each hyperparameter explains; empty if no effect was found."""
+        """Share of the objective's variation between settings that each hyperparameter explains; empty if no effect was found."""
         found = self.importances
         return {i.parameters[0]: i.share for i in found.each} if found is not None and found.p <= FALSE_ALARMS else {}
 

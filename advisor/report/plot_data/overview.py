@@ -33,17 +33,19 @@ from advisor.stats import interaction
 from advisor.stats.best_of import quantiles_of_best
 
 MIN_ENDED_SETTINGS = 8
-"""Minimum number of ended settings for the figure of the best of n trials; repeats of a setting count once."""
+"""Minimum number of ended settings for drawing the figure of the best of n trials; repeats of a setting count once."""
 
 TARGET_SHARE = 0.95
-"""The common target of all batch sizes, as a share of the improvement that the worst batch size reaches."""
+"""Position of the target value that all batch sizes have to reach, as a share of the improvement that the worst batch size
+reaches."""
 
 MIN_IMPORTANCE = 0.02
-"""Minimum importance of a hyperparameter whose interactions are examined, as a share of the variation."""
+"""Minimum importance at which a hyperparameter's interactions are tested, as a share of the objective's variation between
+trials."""
 MAX_PAIRS = 5
 MAX_INTERACTING = 12
-"""Maximum number of hyperparameters whose pairs are tested, the most important ones. The work grows with the square of this
-number.
+"""Maximum number of hyperparameters whose pairs are tested for interactions; the most important ones are chosen. The work grows
+with the square of this number.
 """
 
 MAX_CLOSE_UPS = 8
@@ -51,7 +53,7 @@ CLOSE_UP_POINTS_PER_SIDE = 40
 """Number of logged points in a close-up on each side of the marked step."""
 
 MAX_JUST_ABOVE = 3
-"""Maximum number of trials shown with learning rates above the best trial's, one per setting."""
+"""Maximum number of trials, one per setting, that are shown because their learning rates come next above the best trial's."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
@@ -61,7 +63,7 @@ def _costs_as_values(study: Study, costs: FloatArray) -> tuple[float | None, ...
 
 
 def best_of(study: Study) -> BestOf | None:
-    """Return the distribution of the best of 1, 2, 4, … and all settings; None with fewer than MIN_ENDED_SETTINGS."""
+    """Return the distribution of the best result of 1, 2, 4, … and all settings; None with fewer than MIN_ENDED_SETTINGS."""
     costs = settings.median_costs(study)
     if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
@@ -75,7 +77,7 @@ def best_of(study: Study) -> BestOf | None:
 
 
 def speeds(study: Study) -> tuple[Speed, ...]:
-    """Return the throughput at each batch size; empty if fewer than two batch sizes have one."""
+    """Return the throughput at each batch size; empty if it is known for fewer than two batch sizes."""
     rates = throughput.throughputs(study)
     return tuple(_speed(r) for r in rates) if len(rates) > 1 else ()
 
@@ -116,7 +118,7 @@ def to_target(study: Study) -> ToTarget | None:
 
 
 def importances(study: Study) -> Importances | None:
-    """Return the importance of each hyperparameter and the most significant interactions; None with too few trials."""
+    """Return the importance of each hyperparameter and the most significant interactions; None if there are too few trials."""
     try:
         read = importance.read(study)
     except MissingData:
@@ -130,7 +132,9 @@ def importances(study: Study) -> Importances | None:
     if len(candidates) > 1:
         shares = read.response.pairs(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        testable = tests <= interaction.DRAWS  # with more tests, even the smallest p-value would be 1 after correction
+        testable = (
+            tests <= interaction.DRAWS
+        )  # with more tests, even the smallest p-value would become 1 by the correction
         p_values = interaction.p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
         pairs = [
             _importance_of((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()
@@ -151,7 +155,7 @@ def _importance_of(names: tuple[str, ...], draws: FloatArray, p: float | None = 
 
 
 def close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CloseUp, ...]:
-    """Return close-ups of the first steps that findings about stability mark."""
+    """Return at most MAX_CLOSE_UPS close-ups of training curves around steps that findings about stability mark."""
     return tuple(islice(_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
@@ -185,13 +189,13 @@ def _points_around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntA
 
 
 def just_above(study: Study) -> JustAbove | None:
-    """Return the trials with the next higher learning rates above the best trial's; None if there are none."""
+    """Return the trials whose learning rates come next above the best trial's; None if there are no such trials."""
     learning_rates = instability.learning_rates(study)
     best = study.ranked()[:1]
     if learning_rates is None or not best:
         return None
     name, rates = learning_rates
-    # The loss of a policy does not show how well it is trained.
+    # The loss of a policy does not show how good the policy is.
     loss = None if study.has("policy_reward") else study.signals.get("train_loss")
     metric = loss or study.spec.objective.metric
     at = float(rates[best[0].index])

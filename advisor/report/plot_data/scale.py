@@ -41,11 +41,11 @@ class Scale:
         return math.isfinite(value) and self.low <= value <= self.high
 
     def can_show(self, value: float) -> bool:
-        """Return whether the scale can represent the value, inside its ends or outside."""
+        """Return whether the scale can represent the value, even if the value lies outside its ends."""
         return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
     def ticks(self, count: int = 6) -> list[tuple[float, str]]:
-        """Return (value, label) pairs for about `count` or fewer round values within the scale."""
+        """Return (value, label) pairs for round values within the scale; about `count` of them, or fewer."""
         if self.reverse:
             below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
             return [(v, f"{v:.12g}") for v in below]
@@ -121,11 +121,12 @@ class Limits:
 
 
 MIN_LOG_RATIO = 30
-"""Minimum ratio of large to small values at which an axis of positive values is logarithmic."""
+"""Minimum ratio of large to small values at which an axis is logarithmic if all values are positive."""
 
 
 def padded_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
-    """Return limits with a margin at both ends. by: margin as a share of the span. A span of zero is widened."""
+    """Return limits with a margin at both ends. by: margin as a share of the distance from `low` to `high`. If they are equal, the
+    limits are still apart."""
     if reverse and high < 1:
         turned = padded_limits(1 - high, 1 - low, log=True, by=by)
         return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
@@ -147,20 +148,22 @@ def limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: float = 
 
 
 MIN_BETTER_HALF_SHARE = 0.3
-"""Minimum share of the axis for the better half of the trials. With less room, their differences are invisible. Our choice."""
+"""Minimum share of the axis that the better half of the trials gets. With less room, the differences between them are invisible.
+Our choice."""
 MIN_RATIO_IF_CROWDED = 2
-"""Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic. Below it, logarithms hardly help."""
+"""Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic. Below this ratio, logarithms hardly
+help."""
 MAX_CLIPPED_SHARE = 0.25
-"""Maximum share of the trials that an axis leaves out to make room for the better half."""
+"""Maximum share of the trials that lie outside an axis to make room for the better half of the trials."""
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     """Return limits for the trials' final values (n,). They always include the best value and exclude outliers on the bad side.
 
-    An outlier is over 3 interquartile ranges beyond the bad side's quartile; with fewer than 20 trials, over 10. If the better half
-    of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1 - value. If they are
-    still crowded, the axis leaves out the worst trials. The limits do not exceed the possible values of shares and of quantities
-    that are never negative.
+    An outlier lies more than 3 interquartile ranges beyond the quartile on the bad side; with fewer than 20 trials, more than 10 of
+    them. If the better half of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1
+    - value. If the better half is still crowded, the axis leaves out the worst trials. The limits do not exceed the possible values
+    of shares and of quantities that are never negative.
     """
     finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
@@ -176,7 +179,7 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
-    # Quartiles of fewer than 20 trials are inaccurate, so only extreme values count as outliers.
+    # Quartiles of fewer than 20 trials are inaccurate, so only more extreme values count as outliers.
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
@@ -195,7 +198,8 @@ def _better_half_share(costs: FloatArray) -> float:
 
 
 def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
-    """Return the limits without impossible parts: below 0 if no value is negative, and above 1 if all values are shares."""
+    """Return the limits without impossible values, which are those below 0 if no value is negative, and those above 1 if all values
+    lie in 0..1."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
     high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
     high = min(high, 0.0) if values.max() <= 0 else high
@@ -203,13 +207,13 @@ def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
 
 
 def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include values that must be visible."""
+    """Return the axis limits, widened to include values that must be visible."""
     visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 
 def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include marked values. They are not widened if the data would then look flat."""
+    """Return the limits, widened to include marked values. A mark that is so far away that the data would look flat is ignored."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         span = high - low
@@ -220,11 +224,12 @@ def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
 
 
 def curve_axis_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
-    """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence.
+    """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence if there is
+    a steady curve.
 
-    steady, others: values of each curve (n,). Outliers lie outside the middle 96 % of the values by more than 1.5 times its span
-    (on a log scale, by at least two decades). Without a steady curve, the limits are the middle 80 % of `others`, because these
-    curves may have diverged.
+    steady, others: values of each curve (n,). A value is an outlier if it lies beyond the middle 96 % of the values by more than
+    1.5 times their span (on a log scale, by at least two decades). Without a steady curve, the limits are the middle 80 % of
+    `others`, because these curves may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])

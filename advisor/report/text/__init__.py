@@ -1,1 +1,1 @@
-"""Sentences of the report that are not a rule's text."""
+"""Sentences of the report that do not come from rules."""

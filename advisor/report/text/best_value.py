@@ -15,11 +15,13 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import as_run, same_domain
 
 _PARAMETERS = 4
-"""Maximum number of hyperparameters that the sentence on the best trial mentions."""
+"""Maximum number of hyperparameters that the sentence about the best trial mentions."""
 EARLY = 0.5
-"""Maximum share of the best trial's training up to its best step for a sentence to mention the early best value."""
+"""Maximum position of the best step, as a share of the best trial's training, at which a sentence says that the best value came
+early."""
 MIN_LENGTH = 0.5
-"""Minimum length of the best trial, as a share of the other trials' median length, for their results to be of the same training."""
+"""Minimum length of the best trial, as a share of the other trials' median length. If it is shorter, a sentence says that the
+trials were not trained equally long."""
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -64,7 +66,7 @@ def best_sentence(report: ReportData) -> Message:
 
 
 def _tied(report: ReportData) -> Message:
-    """Return a clause on the trial that is named as the best of several with the same result."""
+    """Return a clause that names one of several trials which share the best result."""
     assert report.best is not None
     first = report.ranked[0][1].place
     alike = {setting_key(t.params) for _, t in report.ranked if t.place == first}
@@ -90,7 +92,8 @@ def _settings(report: ReportData) -> Item:
 
 
 def _by_relevance(report: ReportData) -> list[str]:
-    """Return the best trial's hyperparameters: the headline's subject, then learning rates, then by importance."""
+    """Return the names of the best trial's hyperparameters: first the headline's subject, then learning rates, then the others by
+    importance."""
     assert report.best is not None
     subject = report.heads[0].subject if report.heads else None
     importances = report.figures.importances
@@ -99,7 +102,8 @@ def _by_relevance(report: ReportData) -> list[str]:
 
 
 def _early_best(report: ReportData) -> Message:
-    """Return a sentence if the best value was reached in the first half of the best trial's training."""
+    """Return a sentence that states the best step if it lies in the first half of the best trial's training; else an empty
+    message."""
     best = report.best
     if best is None or best.step is None or not best.last_step or best.step >= EARLY * best.last_step:
         return Message(())
@@ -107,7 +111,7 @@ def _early_best(report: ReportData) -> Message:
 
 
 def _kept(report: ReportData) -> Message:
-    """Return a sentence if the best value belongs to a step without a checkpoint, although checkpoints were kept."""
+    """Return a sentence if the best trial kept a checkpoint whose objective differs from the best value; else an empty message."""
     best = report.best
     if best is None or best.kept_step is None or best.kept_value is None or best.kept_value == best.value:
         return Message(())
@@ -119,7 +123,7 @@ def _kept(report: ReportData) -> Message:
 
 
 def _short_training(report: ReportData) -> Message:
-    """Return a sentence if the best trial ended long before the other comparable trials."""
+    """Return a sentence if the best trial ended long before the other comparable trials; else an empty message."""
     best = report.best
     others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
     if best is None or not best.last_step or not others:
@@ -138,7 +142,7 @@ def _short_training(report: ReportData) -> Message:
 def _failed(report: ReportData) -> str:
     counts = report.counts
     parts = []
-    # Not "failed": rules also count a trial as failed if it ended with a result but learned nothing.
+    # We do not write "failed", because rules also count a trial as failed if it ended with a result but learned nothing.
     if counts.failed and counts.failed == counts.total:
         parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
@@ -153,7 +157,8 @@ def _failed(report: ReportData) -> str:
 
 
 def certainty(report: ReportData) -> Message:
-    """Return the sentences on the uncertainty of the best value: between seeds, and between studies if that is known."""
+    """Return the sentences on the uncertainty of the best value: its variation between seeds, and between repeated studies if that
+    is known."""
     if report.again is None or _lead(report) == 0:
         return _between_trials(report)
     low, high = report.again
@@ -171,14 +176,15 @@ def certainty(report: ReportData) -> Message:
 
 
 def _between_trials(report: ReportData) -> Message:
-    """Return a sentence on the uncertainty of the best value, estimated from repeats or from its lead."""
+    """Return a sentence on the uncertainty of the best value, estimated from repeated settings or from the distance to the best
+    other setting."""
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
     lead = _lead(report)
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
-    if lead == 0:  # the sentence on the best value says so
+    if lead == 0:  # the sentence about the best value already states the tie
         return Message(())
     if spread is None:
         return say(
@@ -205,7 +211,8 @@ def _between_trials(report: ReportData) -> Message:
 
 
 def _between_means(report: ReportData) -> Iterator[Message]:
-    """Yield the sentence on the lead of the mean of the best trial's setting over the best other setting, if there is one."""
+    """Yield a sentence that compares the mean result of the best trial's setting with that of the best other setting; nothing if
+    either mean is unknown."""
     best, spread = report.best, report.spread
     if best is None or best.mean is None or best.next_mean is None or spread is None:
         return
@@ -222,28 +229,31 @@ def _between_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead(report: ReportData) -> float | None:
-    """Return the distance from the best trial to the best trial of another setting; None if there is no such trial."""
+    """Return the difference in objective between the best trial and the best trial with another setting; None if no trial has
+    another setting."""
     other = _next_setting(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
 
 
 def _tied_setting_count(report: ReportData) -> int:
-    """Return the number of other settings with the best trial's result; 1 if no setting is known to repeat."""
+    """Return the number of other settings that share the best trial's result, but at least 1: if all tied trials have the same
+    setting, they count as one other."""
     rows = [t for _, t in report.ranked]
     keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
     return max(len(keys), 1)
 
 
 def _next_setting(report: ReportData) -> TrialRow | None:
-    """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
+    """Return the best of the trials whose settings differ from the best trial's. If there are none, return the second-best trial,
+    provided that no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
     return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
-    """Return (label, value, note) of the key figures under the headline."""
+    """Return (label, value, note) for each of the key numbers shown under the headline."""
     searched = len(report.spec.searched)
     return (
         _best_figure(report),

@@ -22,11 +22,11 @@ from advisor.report.model import ReportData
 from advisor.report.text.study_diff import ROUNDING, are_alike, as_run, diff_changes, diff_specs
 
 STOP = "Stop searching: measure the best setting on {data}, once, and deploy it."
-"""Headline if a further search is not worth its trials and the best setting was repeated."""
+"""Headline to use if more search is not worth its trials and the best setting was already repeated."""
 MIN_MENTIONED_MOVE = 0.2
-"""Minimum move of an end of a range, as a share of the old range, for the headline to mention the hyperparameter."""
+"""Minimum change of an end of a range, as a share of the old range, at which the headline mentions the hyperparameter."""
 _NEW_SEARCH_GOALS = ("Add ", "Tune ")
-"""Beginnings of goals of studies that search a further hyperparameter, which no finding asks for."""
+"""First words of the goal of a study that searches a further hyperparameter, although no finding asks for this."""
 
 
 def headline(report: ReportData) -> Message:
@@ -35,7 +35,7 @@ def headline(report: ReportData) -> Message:
 
 
 def first_step(report: ReportData) -> tuple[Message, Message]:
-    """Return the two parts of the headline: the goal of the first study, and the reason for it; the second one may be empty."""
+    """Return the two parts of the headline: the goal of the first study, and the reason for it, which may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
         return say("This study has no trials yet."), nothing
@@ -81,7 +81,8 @@ def lead(report: ReportData) -> Finding | None:
 
 
 def leads_itself(report: ReportData) -> bool:
-    """Return whether the headline is a study whose goal no finding asks for, so that it is not among the things to do."""
+    """Return whether the headline is a study whose goal no finding asks for, so that the study is not listed among the findings'
+    actions."""
     if report.stop is not None or not report.next_studies or before_study(report) is not None:
         return False
     spec = report.next_studies[0].spec
@@ -90,14 +91,14 @@ def leads_itself(report: ReportData) -> bool:
 
 
 def before_study(report: ReportData) -> Finding | None:
-    """Return the finding whose action a person carries out before the first study; None if the study comes first."""
+    """Return the finding whose action a person should carry out before the first next study; None if that study comes first."""
     if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent_causes(report)
     lead = _finding_behind(report, spec)
     if lead is not None and _is_by_hand(spec, lead):
         return lead
-    # A sufficiently certain problem comes before a study that only follows a note and does not address the problem.
+    # A sufficiently certain problem comes before a study that only follows a note and leaves the problem unsolved.
     only_note = lead is None or lead.severity == "note"
     before = [f for f in urgent if _comes_first(report, spec, f)]
     first = min(before, key=lambda f: (f.severity != "critical", not needs_new_scores(spec, [f])), default=None)
@@ -107,7 +108,8 @@ def before_study(report: ReportData) -> Finding | None:
 def _comes_first(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether a person should act on the finding before a study that does not address it.
 
-    After a single setting, the short sweep of the learning rate shows more than anything else, unless the results mean nothing.
+    If only one setting was tried, a short sweep of the learning rate comes first, because it shows more than any other action,
+    unless the results are invalid.
     """
     if finding.severity == "critical" or needs_new_scores(spec, [finding]):
         return True
@@ -116,12 +118,13 @@ def _comes_first(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
 
 
 def _urgent_causes(report: ReportData) -> list[Finding]:
-    """Return the causes that need action now, the most important first."""
+    """Return the findings that need action now and that no other finding explains, the most important first."""
     return [f for f in report.heads if f.severity != "note" and report.reason_deferred(f) is None]
 
 
 def _goal_message(spec: StudySpec) -> Message:
-    """Return the goal of a study with its hyperparameters marked as names; without numbers if it states several ranges."""
+    """Return the goal of a study with its hyperparameters marked as names. If the goal states several ranges, their numbers are
+    left out."""
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
@@ -138,12 +141,13 @@ def _split_at_names(text: str, spec: StudySpec) -> list[str]:
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
         return [text]
-    # Names may contain spaces; a name ends at a space or a punctuation mark.
+    # Names may contain spaces, so a name is matched as a whole; a space or a punctuation mark follows it.
     return re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", text)
 
 
 def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
-    """Return a clause on the further ranges that the study changes; empty unless its goal states one range."""
+    """Return a clause on the ranges that the study changes in addition to the one range in its goal; empty if the goal does not
+    state exactly one range."""
     _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
@@ -156,7 +160,7 @@ def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
-    """Return whether an end of the range moves by a share of the old range that is worth a clause."""
+    """Return whether an end of the range moves far enough to mention it: by more than MIN_MENTIONED_MOVE of the old range."""
     if before is None or not (before.numeric and after.numeric and after.searched):
         return False
     assert after.low is not None
@@ -166,20 +170,22 @@ def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
 
 
 def _finding_behind(report: ReportData, spec: StudySpec) -> Finding | None:
-    """Return the finding that led to the study, preferably about the subject of the study's goal; None if no finding did."""
+    """Return the finding that led to the study, preferably one about the subject of the study's goal; None if no finding led to
+    it."""
     leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
     return min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
 
 
 def _reason_before_study(spec: StudySpec, before: Finding) -> Message:
-    """Return the reason for advice that a person must carry out, and the study that comes after it."""
+    """Return the reason for an action that a person must carry out, and the name of the study to run afterwards."""
     goal = spec.goal.partition(":")[0]
     text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE}" * needs_new_scores(spec, [before])
     return say(text, why=first_sentence(before.message), goal=goal)
 
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
-    """Return the reason for the first study: from the findings that it follows, or from the hyperparameter in its goal."""
+    """Return the reason for the first next study. It comes from the findings that the study follows, or from the change of the
+    hyperparameter that the study's goal names."""
     own, adds = _goal_reason(report, spec), spec.goal.startswith(_NEW_SEARCH_GOALS)
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
@@ -200,13 +206,13 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
 
 
 def _goal_reason(report: ReportData, spec: StudySpec) -> str:
-    """Return the reason of the first change whose hyperparameter the goal names; empty if there is none."""
+    """Return the reason of the study's first change to a hyperparameter that its goal names; empty if there is none."""
     changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
     return next((capitalise(row.why or "") for row in changed), "")
 
 
 def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the goal of the study is the design or the hyperparameter that the finding is about."""
+    """Return whether the study's goal is about the same subject as the finding: the same hyperparameter or study design."""
     if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
         return any(isinstance(c, RunPlan) for c in finding.changes)
     changed = {row.name for row in diff_changes(report.spec, finding.changes)}
@@ -214,12 +220,13 @@ def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
 
 
 def _is_by_hand(spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the study waits for the finding's action, which a person must carry out."""
+    """Return whether a person must carry out the finding's action before the study can run."""
     return spec.goal == manual_goal(str(finding.action))
 
 
 def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
-    """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
+    """Return whether the study follows the finding: it contains one of its changes, the design that it asks for, or waits for its
+    manual action."""
     if _is_by_hand(spec, finding):
         return True
     changed = {row.name for row in diff_specs(as_run(report), spec)}
@@ -233,7 +240,8 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
 
 
 def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
-    """Return the findings that proposed the ends of the new range, the lower end first; `first` if there are none."""
+    """Return the findings that proposed the new ends of a range, that of the lower end first. If no finding did, return only
+    `first`."""
     old = report.spec.parameters.get(name)
     found: list[Finding] = []
     for side in get_args(Side):
@@ -247,7 +255,7 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
 
 
 def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
-    """Return whether the new range goes beyond the old one at an end that no finding proposed."""
+    """Return whether the new range extends beyond the old range at an end that no finding proposed."""
     old = as_run(report).parameters.get(name)
     if old is None or not old.numeric or are_alike(old, new):
         return False
@@ -267,7 +275,7 @@ def _proposes_extension(finding: Finding, name: str, side: Side, end: float) -> 
 
 
 def _purpose(report: ReportData, spec: StudySpec) -> str:
-    """Return the purpose of a study that no finding asks for."""
+    """Return a sentence with the purpose of a study that no finding asks for."""
     fixed = sum(p.searched_in is not None for p in spec.parameters.values())
     if fixed:
         searched = fixed + len(spec.searched)

@@ -13,13 +13,13 @@ from advisor.model.words import count, listed, number
 from advisor.report.model import ReportData
 
 ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
-"""Icon of each judgement of a prediction."""
+"""Icon for each possible judgement of a prediction."""
 
 JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell": "undecided"}
 
 
 def summary(history: History) -> tuple[str, ...]:
-    """Return sentences on the latest round's trials and predictions."""
+    """Return sentences about the trials and the predictions of the latest round."""
     latest = history.rounds[-1]
     lines = []
     if len(history.rounds) > 1 or history.counted:
@@ -31,7 +31,8 @@ def summary(history: History) -> tuple[str, ...]:
 
 
 def track_record(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each rule behind the next study: the gain so far in the store from following the rule's advice."""
+    """Return one sentence for each rule whose advice the findings give now: how much following this advice has gained so far in the
+    store."""
     fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
     return tuple(_track_record(r) for r in report.advice if r.rule in fired)
 
@@ -47,7 +48,8 @@ def _track_record(record: AdviceRecord) -> str:
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the distinct predictions for a next study. Predictions that a problem will not be found again are omitted."""
+    """Return the distinct predictions about a next study. Predictions that a rule will not report the same problem again are left
+    out."""
     shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 

@@ -1,4 +1,4 @@
-"""Lines of code that log what a study lacks, for the framework that logged its trials."""
+"""Lines of code that log the data that a study lacks, for the framework that logged the study's trials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from advisor.model.study import Study
 from advisor.model.words import clean
 
 Framework = Literal["plain", "hook", "lightning", "transformers"]
-"""The software that logged the trials; "hook" is our hook in a plain loop or in Lightning."""
+"""The software that logged the trials; "hook" stands for our training hook in a plain loop or in Lightning."""
 
 EVALUATIONS = 20
-"""Number of evaluations of a trial that the lines of code make if no check asks for more."""
+"""Number of evaluations per trial that the lines of code make if no check asks for a specific number."""
 HOOKED: Mapping[Lack, str] = {
     "train_loss": "the training loss",
     "grad_norm": "the gradient norm",
@@ -23,7 +23,7 @@ HOOKED: Mapping[Lack, str] = {
     "gpu": "the use of the GPU",
     "facts": "facts about the run",
 }
-"""Data that our hook logs without further lines of code, in words."""
+"""Data that our training hook logs without further lines of code, in words."""
 
 _TRANSFORMERS_METRICS = {"train_runtime", "eval_runtime", "train_samples_per_second", "eval_samples_per_second"}
 _LIGHTNING_METRIC = re.compile(r"epoch|lr-[A-Z]\w+(-momentum)?(/\w+)?")
@@ -57,7 +57,7 @@ arguments = TrainingArguments(..., max_steps=max_train_steps, seed=seed)
 trainer = Trainer(..., args=arguments, callbacks=[TuningCallback({metric}, direction="{direction}")])""",
 }
 _AT_START = "arguments = TrainingArguments(..., eval_on_start=True)"
-"""Transformers: the callback sees every fact of the run but the score before the first step."""
+"""Setting for Transformers: our callback logs every fact about the run by itself, except the score before the first step."""
 _EVALUATE: Mapping[Framework, str] = {
     "plain": """\
 if step % {every} == 0:
@@ -97,12 +97,12 @@ def framework_of(study: Study) -> Framework:
 
 
 def uses_hook(study: Study) -> bool:
-    """Return whether our hook logged any of the trials."""
+    """Return whether our training hook logged any of the study's trials."""
     return any("schema" in trial.facts for trial in study.trials)
 
 
 def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
-    """Return lines of Python that log the missing data; None if more lines of code do not help."""
+    """Return lines of Python that log the missing data; None if the data cannot be logged by adding lines of code."""
     if lack == "facts" and uses_hook(study) and framework_of(study) == "transformers":
         return _AT_START
     if lack in HOOKED:
@@ -116,9 +116,7 @@ def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
     else:
         return None
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or EVALUATIONS
-    if (
-        lack == "evaluations" and length and length < n
-    ):  # the steps are epochs, and it takes several evaluations in each
+    if lack == "evaluations" and length and length < n:  # steps are epochs; each epoch needs several evaluations
         return None
     return templates[framework_of(study)].format(
         metric=repr(clean(aim.metric)).replace("'", '"'),

@@ -42,7 +42,7 @@ def _best(before: ReportData, after: ReportData) -> tuple[str, ...]:
 
 
 def _identity(finding: Finding) -> tuple[str, str | None, str | None]:
-    """Return a key that identifies a finding across reports and ignores its numbers."""
+    """Return a key that identifies the same finding in different reports, even if its numbers differ."""
     return finding.rule, finding.subject, finding.side
 
 

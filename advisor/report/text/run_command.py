@@ -1,4 +1,4 @@
-"""The command that trains the next study: the best trial's own command, with placeholders in place of its values."""
+"""The command that trains the next study: the best trial's own command, with placeholders in place of hyperparameter values."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from advisor.report.text.headline import before_study
 from advisor.system import shell
 
 _OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
-"""A word that names an option (`--lr`) or assigns one (`--lr=0.1`, `optimizer.lr=0.1`)."""
+"""Pattern of a word that names an option (`--lr`) or assigns a value to an option (`--lr=0.1`, `optimizer.lr=0.1`)."""
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
-"""A word of the command without an option; it stands for the only searched hyperparameter that has this value."""
+"""Pattern of a positional number in the command. It stands for a searched hyperparameter if only that hyperparameter has this
+value."""
 _RUNS_A_FILE = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )
-"""Words of a command, one per line, that run a file or a module with Python."""
+"""Pattern of a command, one word per line, that runs a file or a module with Python."""
 _DEFAULT_COMMAND = ("python", "train.py")
-"""Command to show if the training's command is unknown."""
+"""Command to show if no trial recorded its training command."""
 _MAX_COMMANDS = 100
-"""Maximum number of trials whose commands are compared."""
+"""Maximum number of trials whose training commands are compared."""
 _SEED = {"seed", "random_seed"}
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
-"""An id of an MLflow run."""
+"""Pattern of the id of an MLflow run."""
 
 
 def is_recorded(study: Study) -> bool:
@@ -44,10 +45,10 @@ def is_recorded(study: Study) -> bool:
 def training_command(study: Study, spec: StudySpec) -> str:
     """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
 
-    It is the best trial's command, else `python train.py`. Commands that name more of the study's values come first: a person
-    may have started the best trial with defaults. If the command does not name a value that the study searches or changes, an
-    option for it is appended, so that `advisor run` accepts the command. The result is empty if Optuna ran all trials within one
-    command.
+    It is the best trial's recorded command, or `python train.py` if no trial recorded one. Commands that name more of the study's
+    hyperparameters are preferred, because a person may have started the best trial with defaults. If the command does not name a
+    value that the study searches or changes, an option for it is appended, so that `advisor run` accepts the command. The result is
+    empty if Optuna ran all trials within one command.
     """
     trials = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
     recorded = [(t, words) for t in islice(trials, _MAX_COMMANDS) if (words := _words(t.facts["command"]))]
@@ -56,7 +57,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         (t.params, list(_with_placeholders(words, t.params, spec, study.spec.max_train_steps)), t.id)
         for t, words in ((t, own_folder.with_own_folder(words, t.id, folder)) for t, words in recorded)
     ]
-    # Without a recorded command, only values that were the same in all trials are known to be the training's defaults.
+    # If no command was recorded, the training's defaults are known only for values that were the same in all trials.
     unknown = (_constant_parameters(study), [(word, False) for word in _DEFAULT_COMMAND], "")
     params, filled, run_id = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
@@ -66,19 +67,19 @@ def training_command(study: Study, spec: StudySpec) -> str:
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [option for name in spec.searched for option in _options(spec, name, text)]
-    # The default of an option may differ from the value at which the study fixes a formerly searched hyperparameter.
+    # If the study fixes a hyperparameter that was searched before, its fixed value may differ from the option's default.
     varied = params.keys() | study.searched
     needed += [
         n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
     ]
-    # Runs that were left out had other values, so none of them is sure to be the default.
+    # Runs that were left out of the study had other values of these hyperparameters, so the defaults are unknown.
     needed += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
     missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.command_option, missing)])
 
 
 def _constant_parameters(study: Study) -> Mapping[str, Value]:
-    """Return the parameters that have the same value in all trials."""
+    """Return the parameters, apart from searched ones, that have the same value in all trials."""
     trials = [t.params for t in study.trials]
     first = trials[0] if trials else {}
     return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
@@ -87,8 +88,9 @@ def _constant_parameters(study: Study) -> Mapping[str, Value]:
 def _options(spec: StudySpec, name: str, text: str) -> list[str]:
     """Return the names of the hyperparameters that the command must pass for a searched hyperparameter.
 
-    These are the hyperparameters computed from it, if the training does not know the searched hyperparameter because it only stands
-    for an expression, such as lr / (1 - momentum). None are needed if the command already names a computed one.
+    If the searched hyperparameter only stands for an expression, such as lr / (1 - momentum), the training does not know it, and
+    the result is the hyperparameters computed from it. The result is empty if the command already names one that is computed from
+    it.
     """
     formulas = {n: formula.parse(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
     derived = [n for n, names in formulas.items() if name in names]
@@ -99,7 +101,7 @@ def _options(spec: StudySpec, name: str, text: str) -> list[str]:
 
 
 def run_command(report: ReportData) -> str:
-    """Return the command that runs the first next study, or exports it to Optuna; empty if there is none."""
+    """Return the command that runs the first next study, or exports this study to Optuna; empty if there is no next study."""
     first = next(iter(report.next_studies), None)
     if first is None:
         return ""
@@ -110,15 +112,15 @@ def run_command(report: ReportData) -> str:
 
 
 def _optuna_script_name(study: NextStudy) -> str:
-    """Return the name of the script to which a study is exported for Optuna."""
+    """Return the file name of the Optuna script to which a study is exported."""
     return f"study_round_{study.spec.round}.py"
 
 
 def new_options(study: Study, training: str) -> tuple[str, ...]:
-    """Return the options of the next study's command that no trial of the study had, such as `--dropout`.
+    """Return the options of the next study's command that no trial of the analyzed study was started with, such as `--dropout`.
 
-    If commands were recorded, they include the options of searched hyperparameters that no command names: the script may set these
-    hyperparameters itself, as in a loop over their values.
+    If commands were recorded, the result includes the options of searched hyperparameters that no command names: the script may set
+    these hyperparameters itself, as in a loop over their values.
     """
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
@@ -135,7 +137,7 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
 
 
 def before_command(report: ReportData) -> tuple[Message, ...]:
-    """Return what a person must do before running the first next study's command, one sentence each."""
+    """Return sentences on what a person must do before running the command of the first next study."""
     if not report.next_studies:
         return ()
     first = report.next_studies[0]
@@ -158,7 +160,7 @@ def before_command(report: ReportData) -> tuple[Message, ...]:
 
 
 def after_command(report: ReportData) -> Message | None:
-    """Return what a person must do after the command; None if the command trains the study by itself."""
+    """Return what a person must do after running the next study's command; None if this command already trains the study."""
     if not report.next_studies or report.next_studies[0].training:
         return None
     return say(
@@ -169,12 +171,12 @@ def after_command(report: ReportData) -> Message | None:
 def _words(command: str) -> list[str]:
     """Return the words of a recorded command, without secrets, and with the interpreter's name in place of its path.
 
-    Anybody who can log a run can write this text, and readers copy it. So the command must run a Python file or module, not
-    inline code; else the result is empty.
+    Anybody who can log a run can write this text, and readers copy it. So the result is empty unless the command runs a Python file
+    or module; inline code is rejected.
     """
     try:
         words = list(redact_arguments(shlex.split(command)))
-    except ValueError:  # a command that was truncated within quotes
+    except ValueError:  # the recorded command was truncated within quotes
         return []
     return ["python", *words[1:]] if _RUNS_A_FILE.match("\n".join(words)) else []
 
@@ -182,7 +184,7 @@ def _words(command: str) -> list[str]:
 def _with_placeholders(
     words: Sequence[str], params: Mapping[str, Value], spec: StudySpec, steps: int | None
 ) -> Iterator[tuple[str, bool]]:
-    """Yield each word and whether it has a placeholder. steps: `max_train_steps` of the analysed study."""
+    """Yield (word, whether it has a placeholder) for each word of the command. steps: `max_train_steps` of the analysed study."""
     pending: str | None = None
     for word in words:
         option = _OPTION.fullmatch(word)
@@ -210,7 +212,7 @@ def _with_placeholders(
 def _option_placeholder(
     option: str, text: str, params: Mapping[str, Value], spec: StudySpec, steps: int | None
 ) -> str | None:
-    """Return the name of the placeholder for an option's value; None if the study does not set it."""
+    """Return the name of the placeholder that replaces an option's value; None if the study does not set this value."""
     words = words_of(option)
     same = [n for n in spec.parameters if words_of(n) == words]
     if not same:
@@ -227,7 +229,7 @@ def _option_placeholder(
 
 
 def _similar(one: list[str], other: list[str]) -> bool:
-    """Return whether the shorter name is the end of the longer one: `lr` and `optimizer.lr`."""
+    """Return whether the shorter of two names ends the longer one, as `lr` ends `optimizer.lr`."""
     n = min(len(one), len(other))
     return n > 0 and one[-n:] == other[-n:]
 
@@ -249,5 +251,5 @@ def _with_own_run_id(text: str, run_id: str) -> str:
 
 
 def _escape_braces(word: str) -> str:
-    """Return the word with its braces doubled, as `advisor run` expects literal braces."""
+    """Return the word with its braces doubled, because `advisor run` reads single braces as placeholders."""
     return word.replace("{", "{{").replace("}", "}}")

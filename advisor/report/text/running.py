@@ -16,13 +16,13 @@ STATE_WORDS = {
     "fine": "fine",
     "unknown": "cannot tell",
 }
-"""Verdicts on running trials in a word or two."""
+"""The guard's verdicts on running trials, each in one or two words."""
 ALARMS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
-"""Verdicts that alert a person who watches the study."""
+"""Verdicts on a running trial about which `advisor watch` alerts the user."""
 
 
 def doomed_line(report: ReportData) -> Message | None:
-    """Return a sentence that names the running trials that need not continue; None if there are none."""
+    """Return a sentence that names the running trials that need not continue; None if there are no such trials."""
     doomed = [Name(t.name) for t in report.running if t.stop]
     if not doomed:
         return None
@@ -35,7 +35,8 @@ def doomed_line(report: ReportData) -> Message | None:
 
 
 def summary_line(report: ReportData) -> str:
-    """Return a sentence that counts the running trials and what the guard has saved; empty without either."""
+    """Return sentences with the number of running trials and the steps that the guard has saved; "" if no trial runs and none was
+    stopped."""
     parts = []
     if report.running:
         doomed = sum(t.stop for t in report.running)
@@ -50,7 +51,8 @@ def summary_line(report: ReportData) -> str:
 
 
 def alarms(report: ReportData, known: Set[tuple[str, str]]) -> tuple[tuple[tuple[str, str], str], ...]:
-    """Return (key, sentence) for each running trial in trouble whose key, its trial and verdict, is not known yet."""
+    """Return (key, sentence) for each running trial in trouble. The key is the pair (trial, verdict); keys in `known` are left
+    out."""
     return tuple(
         ((t.id, t.state), sentence(f"{STATE_WORDS[t.state].capitalize()}: {clean(str(t.message))}"))
         for t in report.running

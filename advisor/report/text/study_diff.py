@@ -16,7 +16,7 @@ from advisor.report.model import ReportData
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """A line of the study file in both versions; None where the line is missing."""
+    """One line of a study file in the old and the new version; None for a version that lacks the line."""
 
     name: str
     before: str | None
@@ -25,9 +25,10 @@ class DiffRow:
 
 
 _COMPARED = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
-"""Fields of a hyperparameter that must be equal in two versions that are alike; for the ends of a range, see `ROUNDING`."""
+"""Fields of a hyperparameter that must be equal for two versions to count as alike; for the ends of a range, see `ROUNDING`."""
 ROUNDING = 0.01
-"""Maximum distance between the ends of two ranges that are alike, as a share of the range on its scale. Our choice."""
+"""Maximum distance between corresponding ends of two ranges that count as alike, as a share of the old range on its scale. Our
+choice."""
 _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
@@ -48,9 +49,10 @@ def describe(parameter: Parameter) -> str:
 
 
 def as_run(report: ReportData) -> StudySpec:
-    """Return the study's spec with its undeclared fields and roles taken from the next study, if the trials were run that way.
+    """Return the spec of the analyzed study, with the number of trials, evaluation interval and roles filled in that it does not
+    declare.
 
-    A later declaration of them then shows no difference.
+    If the next study declares the same values, a comparison of the two specs then shows no difference.
     """
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
@@ -63,7 +65,8 @@ def as_run(report: ReportData) -> StudySpec:
 
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
-    """Return the differences in space, steps and schedule between two studies. Names and reasons are ignored."""
+    """Return the differences in search space, steps and schedule between two studies. Differences in names and reasons are
+    ignored."""
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
@@ -78,7 +81,7 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
 
 
 def are_alike(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter are equal but for the rounding of the ends of its range."""
+    """Return whether two versions of a hyperparameter are equal, apart from rounding of the ends of its range."""
     if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED):
         return False
     if new.low is None or new.high is None or not old.numeric:
@@ -88,7 +91,7 @@ def are_alike(old: Parameter | None, new: Parameter | None) -> bool:
 
 
 def same_domain(old: Parameter | None, new: Parameter | None) -> bool:
-    """Return whether two versions of a hyperparameter are `are_alike` but for the role of a searched one."""
+    """Return whether two versions of a hyperparameter are alike (see `are_alike`); if both are searched, their roles may differ."""
     if old is not None and new is not None and old.searched and new.searched:
         new = new.model_copy(update={"role": old.role})
     return are_alike(old, new)
@@ -117,7 +120,8 @@ def _region(region: Region) -> str:
 
 
 def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, ...]:
-    """Return the differences after applying the changes in order. A change that does not fit the study is shown as proposed."""
+    """Return the differences that result from applying the changes to the study in order. A change that cannot be applied is shown
+    as proposed."""
     changed, invalid = spec, []
     for change in changes:
         try:
@@ -139,7 +143,7 @@ def _proposed_row(change: Change) -> DiffRow | None:
 
 
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the distinct reasons of the changes."""
+    """Return the distinct reasons that the changes state."""
     texts = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
     return tuple(dict.fromkeys(capitalise(clean(t)) for t in texts if t))
 

@@ -1,4 +1,4 @@
-"""Groups the checks that could not run by the data that they need: one line for each thing to log or change."""
+"""Groups the checks that could not run by the data that they need: one line for each kind of data to log or setting to change."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from advisor.report.model import Unlock
 from advisor.report.text.logging_code import HOOKED, code, framework_of, uses_hook
 
 MAX_EVALUATION_SHARE = 1 / 3
-"""Maximum share of a training's time that its evaluations would take if we ask for more of them. Our choice."""
+"""Maximum share of a training's time that evaluations may take if we ask for more of them. Our choice."""
 MIN_SHARE = 0.75
-"""Minimum share of a group's checks that its line unlocks; checks that need still more get a separate line."""
+"""Minimum share of a group's checks that its first line must unlock. Checks that need still more data get a separate line."""
 
 _WHAT: Mapping[Lack, str] = {
     "evaluations": "Evaluate {n} times a run instead of {known}",
@@ -38,7 +38,7 @@ _WHAT: Mapping[Lack, str] = {
     "full_length": "Train good trials for all of max_train_steps",
 }
 _MIN_REPEATS = 3
-"""Number of seeds with which to repeat a setting if no check states a number."""
+"""Number of seeds with which we ask to repeat a setting if no check states a number."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Group:
 
 
 def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
-    """Return what to log or change, the entry that unlocks most checks first."""
+    """Return what to log or change so that more checks can run. The entry that unlocks most checks comes first."""
     known = {"evaluations": _evaluations(study), "trials": settings.read(study).successes}
     by_lack: dict[Lack, list[tuple[str, Need]]] = defaultdict(list)
     for verdict in verdicts:
@@ -65,13 +65,13 @@ def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
 
 
 def _would_gain_from_data(study: Study, need: Need, known: Mapping[str, int]) -> bool:
-    """Return whether more data of this kind would help: not if the study has enough, or cannot have any."""
+    """Return whether more data of the needed kind would help. They do not if the study has enough of them or cannot have any."""
     if need.lack in HOOKED and study.kind == "no-network":
         return False
     if need.lack == "gpu":
         return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
     if need.lack == "searched":
-        return len(study.searched) != 1  # a study of one hyperparameter is meant to be one
+        return len(study.searched) != 1  # a study of only one hyperparameter is intended
     if need.lack == "evaluations" and _evaluates_long(study, need.at_least or 0, known["evaluations"]):
         return False
     enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
@@ -79,14 +79,15 @@ def _would_gain_from_data(study: Study, need: Need, known: Mapping[str, int]) ->
 
 
 def _evaluates_long(study: Study, wanted: int, known: int) -> bool:
-    """Return whether `wanted` evaluations of a trial instead of `known` would take most of the training's time for little use."""
+    """Return whether `wanted` instead of `known` evaluations of a trial would take more than MAX_EVALUATION_SHARE of the training's
+    time."""
     share = timing.evaluation_share(study)
     longer = share * wanted / max(known, 1)
     return longer / (1 - share + longer) > MAX_EVALUATION_SHARE if share < 1 else share == 1
 
 
 def _evaluations(study: Study) -> int:
-    """Return the median number of evaluations of the objective in a trial with a result, or else in any that ended.
+    """Return the median number of evaluations of the objective in trials with a result or, if there are none, in all ended trials.
 
     Pruned trials do not count: they were evaluated less often because they were cut short.
     """
@@ -96,7 +97,8 @@ def _evaluations(study: Study) -> int:
 
 
 def _split(lack: Lack, members: Sequence[tuple[str, Need]]) -> Iterator[_Group]:
-    """Yield the group of these checks, and if a few of them need much more, a second group with these."""
+    """Yield a group of checks that need the same kind of data. If a few of them need more data than most, yield these as a second
+    group."""
     numbers = sorted(need.at_least or 0 for _, need in members)
     usual = numbers[math.ceil(MIN_SHARE * len(numbers)) - 1]
     few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual)
@@ -118,7 +120,7 @@ def _entry(study: Study, group: _Group, known: Mapping[str, int]) -> Unlock:
 
 
 def _hook(study: Study, groups: Sequence[_Group]) -> Unlock:
-    """Return one entry for everything that our hook logs."""
+    """Return one entry for all missing data that our training hook logs."""
     ordered = sorted(groups, key=lambda g: -len(g.rules))
     parts = [f"{HOOKED[g.lack]} ({count(len(g.rules), 'check')})" for g in ordered]
     what = say("Add the training hook, which logs {parts}", parts=listed(parts, len(parts)))

@@ -30,9 +30,9 @@ _CONSTANT = 0.01
 _MOVED = 0.05
 """Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
 _COLLAPSED = 0.8
-"""Minimum share of the gain that a fall to a constant destroys in a trial's objective. Our choice."""
+"""Minimum share of the gain that a collapse destroys in a trial's objective. Our choice."""
 _LOST = 0.5
-"""Minimum share of the gain that a collapse destroys both in a trial's objective and in its training loss: most of the gain."""
+"""Minimum share of the gain that a collapse destroys in a trial whose training loss fell clearly before: most of the gain."""
 _MIN_LATER_GAIN = 0.05
 """If a loss is not finite: minimum later gain of the objective, as a share of the objective's range in the study, that shows
 that training went on and only the logged loss is wrong.
@@ -211,11 +211,15 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, tri
         if metric_direction.quantity(metric) != ("loss",) or metric_direction.split_of(metric) not in ("train", None):
             continue
         loss = block.curve(trial).finite
-        if metric == costs.metric or len(loss) <= 2 * _MIN_FLAT or not (fall := _lost(loss.values)):
+        if metric == costs.metric or len(loss) <= 2 * _MIN_FLAT:
+            continue
+        # The losses of policies and adversarial networks need not fall, so they are weak evidence.
+        share = _LOST if _fell_clearly(loss.values) else _COLLAPSED
+        if (levels := _levels_if_lost(loss.values, share)) is None:
             continue
         start = _cost_before(costs, curve, metric, loss)
-        if length := _lost_part(curve.values, start, costs.range):
-            lowest, end = fall
+        if length := _lost_part(curve.values, start, costs.range, share):
+            lowest, end = levels
             step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
             level = costs.text(float(np.median(curve.values[len(curve) - length :])))
             rose = f"{metric} rose from {lowest:.3g} to {end:.3g}"
@@ -223,12 +227,18 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, tri
     return ""
 
 
-def _lost(loss: FloatArray) -> tuple[float, float] | None:
-    """Return (lowest level, level at the end) of a training loss that lost most of its fall; None if it did not."""
+def _fell_clearly(loss: FloatArray) -> bool:
+    """Return True if the training loss fell beyond its noise before it reached its lowest level."""
+    fall, noise = float(loss[0] - _running_median(loss, _MIN_FLAT).min()), float(np.median(np.abs(np.diff(loss))))
+    return fall > max(_BEYOND_NOISE * noise, _MOVED * abs(float(loss[0])))
+
+
+def _levels_if_lost(loss: FloatArray, share: float) -> tuple[float, float] | None:
+    """Return (lowest level, level at the end) of a training loss that lost this share of its fall; None if it did not."""
     tail = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
     lowest = float(_running_median(loss, _MIN_FLAT).min())
     # The lowest point of the tail, because batch losses are noisy.
-    return (lowest, float(np.median(tail))) if tail.min() >= lowest + _LOST * (loss[0] - lowest) else None
+    return (lowest, float(np.median(tail))) if tail.min() >= lowest + share * (loss[0] - lowest) else None
 
 
 def _cost_before(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) -> float:
@@ -239,10 +249,10 @@ def _cost_before(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) 
     return max(first, float(loss.values[0]))
 
 
-def _lost_part(values: FloatArray, start: float, range_of_costs: float) -> int:
-    """Return the number of evaluations at the end at which most of the gain from `start` was lost; 0 if it was not lost."""
+def _lost_part(values: FloatArray, start: float, range_of_costs: float, share: float) -> int:
+    """Return the number of evaluations at the end at which this share of the gain from `start` was lost; 0 if it was not lost."""
     gain = start - float(values.min())
-    length = _count_trailing_true(values >= values.min() + _LOST * gain)
+    length = _count_trailing_true(values >= values.min() + share * gain)
     if length < max(_MIN_FLAT, _TAIL * len(values)) or gain <= _MOVED * range_of_costs:
         return 0
     return 0 if gain < _BEYOND_NOISE * float(np.median(np.abs(np.diff(values[-length:])))) else length

@@ -49,6 +49,7 @@ class CurveBestIsRegularisedByAccident(Rule):
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "boundary"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-boundary",),

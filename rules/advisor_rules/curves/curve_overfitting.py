@@ -236,8 +236,8 @@ def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Mess
         action = "Try {regularisers} before you choose a smaller model."
         return say(action, regularisers=name_regularisers(changes)), changes
     steps = curve_tails.round_up(best)
-    epochs = steps / trial.fact("steps_per_epoch")
-    length = say(" ({n} epochs)", n=Number(epochs, 2)) if math.isfinite(epochs) else ""
+    epoch = trial.fact("steps_per_epoch") if study.unit == "step" else math.nan
+    length = say(" ({n} epochs)", n=Number(steps / epoch, 2)) if epoch > 0 else ""
     action = "Fine-tune for fewer epochs: {steps}{length}, and let the learning rate decay by then."
     why = "Results get worse after these steps; a fine-tuned model overfits within a few epochs"
     return say(action, steps=study.length(steps), length=length), (curve_tails.set_length(study, steps, why),)

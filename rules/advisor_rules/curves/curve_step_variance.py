@@ -57,6 +57,7 @@ class CurveStepVariance(Rule):
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "efficiency"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
 
     best: Count = 5
     """Number of best settings to compare."""

@@ -51,6 +51,7 @@ class Adopt(Rule):
     playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
     goal: ClassVar[Goal] = "exploitation"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     unmeasured: ClassVar[frozenset[str]] = frozenset({"evaluations", "seed"})
 
     false_alarms: Share = 0.05

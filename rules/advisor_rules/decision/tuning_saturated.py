@@ -55,6 +55,7 @@ class TuningSaturated(Rule):
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "exploitation"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("adopt",),

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from advisor.contract.metric_direction import split_of
 from advisor.engine.rule import Count as Points
 from advisor.engine.rule import Factor, Grounds, Rule, Share
@@ -14,7 +16,7 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Probability, joined, limited, say
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import mean_level
+from advisor.stats.blocks import MeanLevel, mean_level
 
 MIN_POINTS = 6
 """Minimum number of values to tell a fall from noise."""
@@ -63,7 +65,8 @@ class ChosenUnlikely(Rule):
     Pal et al. 2024 (arXiv:2402.13228) and Razin et al. 2024 (arXiv:2410.08847) describe this fall and its harm; Pang et al. 2024
     (arXiv:2404.19733) find that the loss of the preferred answers prevents it. A small fall is usual and harmless. The limit of one
     and a half is our choice. The p-value comes from a t-test over means of five blocks, against one and a half times the first
-    value, which counts as exact: evaluations see the same answers each time. On tiny models that TRL's DPOTrainer
+    value. At evaluations this value counts as exact, because they see the same answers each time; in training, its error counts
+    too (Welch's test). On tiny models that TRL's DPOTrainer
     trained, the rule fired in 6 of 6 studies of far too high rates (seeds 22 to 27, on which it was not developed) and in
     none of 2 of usual rates. At lower rates, whose best trial recovered in part, it fired in 1 of 2. These are few
     studies, and the harm was not measured, so the finding is a note with a confidence of at most 0.6.
@@ -84,6 +87,8 @@ class ChosenUnlikely(Rule):
         """Yield at most one finding."""
         if not study.has("chosen_logp"):
             raise MissingData("no trial logged the log probability of preferred answers", needs="design")
+        if study.signals["chosen_logp"] == study.spec.objective.metric:
+            raise MissingData("the objective is the log probability of preferred answers, so the ranking shows it")
         found = [f for t in study.ranked()[: self.best] if (f := _fall(study, t, self.most)) is not None]
         if not found:
             raise MissingData(f"no good trial logged {study.signals['chosen_logp']} {MIN_POINTS} times below zero")
@@ -97,7 +102,7 @@ class ChosenUnlikely(Rule):
         return self.finding(
             say(
                 "The preferred answers become less likely in {trial}: their mean log probability, {metric}, goes from {before} to "
-                "{after}. {objective} does not show it. The same holds for {n} of {of}.",
+                "{after}. The study ranks trials by {objective}. The same holds for {n} of {of}.",
                 trial=Name(first.trial.name),
                 metric=Name(metric),
                 before=Number(first.before),
@@ -135,6 +140,11 @@ def _fall(study: Study, trial: Trial, most: float) -> _Fall | None:
     if len(entropy) < MIN_POINTS:
         return None
     # Each step of a training sees other answers.
-    first = 1 if split_of(metric) == "valid" else max(len(entropy) // 10, 3)
-    start, late = float(entropy[:first].mean()), mean_level(entropy[len(entropy) // 2 :])
-    return _Fall(trial, -start, -late.mean, late.p_above(most * start)) if start > 0 else None
+    late = mean_level(entropy[len(entropy) // 2 :])
+    if split_of(metric) == "valid":
+        start, p = float(entropy[0]), late.p_above(most * float(entropy[0]))
+    else:
+        part = entropy[: max(len(entropy) // 10, 3)]
+        start, error = float(part.mean()), float(part.std(ddof=1) / np.sqrt(len(part)))
+        p = late.p_above_other(MeanLevel(most * start, most * error, len(part) - 1.0))
+    return _Fall(trial, -start, -late.mean, p) if start > 0 else None

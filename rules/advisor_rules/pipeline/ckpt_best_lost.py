@@ -22,9 +22,11 @@ _OWN_FOLDER = (
     "Transformers Trainer, add --output-dir trainer-output/{run_id}."
 )
 _OVERWRITTEN = 0.95
-"""Confidence that checkpoints under the same path were overwritten; relative paths can belong to different working directories. Our
-choice.
+"""Confidence that checkpoints under the same path on the same machine were overwritten. Relative paths can belong to different
+working directories. Our choice.
 """
+_PERHAPS_OVERWRITTEN = 0.5
+"""Confidence that checkpoints under the same path were overwritten if the machines are unknown. Our choice."""
 
 
 class CkptBestLost(Rule):
@@ -36,7 +38,7 @@ class CkptBestLost(Rule):
     median over a tenth of it) by more than noise. The single best value is not used, because the best of many noisy evaluations
     looks better than it is. The p-value is multiplied by the number of levels, and by the number of trials that are as good within
     noise. The finding counts the next best trials too, but the rule is quiet if the best trial keeps its best step. It also fires
-    if a later trial on the same machine logged checkpoints under the same path as the best trial.
+    if a later trial on the same machine logged a checkpoint under the path of the best trial's best one.
 
     ## Why it matters
     The best model of a run is often not the last one, especially if validation drifts or rises late. Runs that write to one folder
@@ -71,8 +73,9 @@ class CkptBestLost(Rule):
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        if later := checkpoints.overwritten_by(study, trials[0]):
-            yield self._overwritten(study, trials[0], later)
+        path, later = checkpoints.overwritten_by(study, trials[0])
+        if later:
+            yield self._overwritten(study, trials[0], path, later)
             return
         top = read_kept_model(study, trials[0])
         if top is None:
@@ -86,17 +89,19 @@ class CkptBestLost(Rule):
             others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._is_lost(r)]
             yield self._report(study, trials, top, [top, *others])
 
-    def _overwritten(self, study: Study, trial: Trial, later: Sequence[Trial]) -> Finding:
+    def _overwritten(self, study: Study, trial: Trial, path: str, later: Sequence[Trial]) -> Finding:
+        known = bool(checkpoints.host(trial))
         return self.finding(
             say(
-                "The checkpoints of the best trial, {trial}, are lost: {later} wrote to the same path, {path}.",
+                "The best checkpoint of the best trial, {trial}, is lost{where}: {later} wrote to the same path, {path}.",
                 trial=Name(trial.name),
+                where="" if known else " if the trials ran in one folder of one machine",
                 later=listed([Name(t.name) for t in later]),
-                path=checkpoints.paths(trial)[0],
+                path=path,
             ),
             action=_OWN_FOLDER,
-            severity="warning",
-            confidence=_OVERWRITTEN,
+            severity="warning" if known else "note",
+            confidence=_OVERWRITTEN if known else _PERHAPS_OVERWRITTEN,
             subject=study.spec.objective.metric,
             trials=[trial, *later],
             evidence=(FigureEvidence(rows=(("later trials with the same path", len(later)),)),),

@@ -138,7 +138,8 @@ class EvalSize(Rule):
         if by_seeds:
             action = _SEEDS_ADVICE
         elif not test.spread > 0:
-            action = harder(study, trials, n * (test.critical_range / validation.headroom(study)) ** 2)
+            room = validation.headroom(study)
+            action = harder(study, trials, n * (test.critical_range / room) ** 2) if room > 0 else harder(study, trials)
         elif factor <= validation.MAX_TIMES:
             action = say(
                 "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",

@@ -12,6 +12,7 @@ from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Code, joined, listed, say
+from advisor.model.space import words_of
 from advisor.model.study import Study
 
 _DECAYS = ("cosine", "linear", "polynomial", "exponential")
@@ -22,7 +23,7 @@ class ScheduleIgnored(Rule):
     """Trials keep the learning rate constant although the study file asks for a decay, or decay it although it asks for none.
 
     ## What it looks at
-    The schedule in the study file, and the logged learning rates of all trials that trained to their planned end. The rate is
+    The schedule in the study file, and the learning rates that trials logged if they trained to their planned end. The rate is
     constant if it stays within 1 % of its peak after reaching it. Without logged rates, the schedule that the training noted
     counts. Schedules in stages, on plateaus and with a final phase are not compared, because they can be constant for long.
 
@@ -57,7 +58,10 @@ class ScheduleIgnored(Rule):
         asked = schedules.parse_kind(str((study.spec.schedule or {}).get("kind", "other")))
         if asked != "constant" and asked not in _DECAYS:
             raise MissingData("the study file asks for no schedule that the logged learning rates can be compared with")
+        if any({"schedule", "scheduler"} & set(words_of(name)) for name in study.searched):
+            raise MissingData("the study searches the schedule, so trials need not have the one of the study file")
         complete = [t for t in study.trials if study.ended[t.index] and not study.cut_short(t)]
+        complete = [t for t in complete if schedules.is_known(study, t)]
         read = [s for t in complete if (s := schedules.read(study, t)).constant is not None]
         if not read:
             raise MissingData(
@@ -74,7 +78,7 @@ class ScheduleIgnored(Rule):
         named = [
             Code(f"{{{n}}}") for n in placeholders.values(study.spec) if n.partition(".")[0] == placeholders.SCHEDULE
         ]
-        logged = any(len(s.rates) for s in ignoring)
+        logged = all(len(s.rates) >= schedules.MIN_RATES for s in ignoring)
         return self.finding(
             say(
                 "The study file asks for the learning-rate schedule {schedule}, but {n} of {judged} trials {kept} the rate.",

@@ -111,7 +111,7 @@ class RolloutMismatch(Rule):
     def _finding(self, study: Study, apart: Sequence[_Mismatch], judged: int) -> Finding:
         first = apart[0]
         larger = first.larger
-        action = _SYNC if larger.p_above_other(first.start) <= self.false_alarms else _SAME
+        action = _SYNC if first.halves[1].p_above_other(first.start) <= self.false_alarms else _SAME
         return self.finding(
             say(
                 "In the {half} half of the training of {trial}, the probability of a sampled word differs by a factor of {factor} "

@@ -56,6 +56,7 @@ class ScientificEffect(Rule):
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "sampling"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
 
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""

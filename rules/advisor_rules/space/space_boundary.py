@@ -60,6 +60,7 @@ class SpaceBoundary(Rule):
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
     predicts: ClassVar[Expectation] = "best-beyond"
     before_exploitation: ClassVar[Settled | None] = "quiet"

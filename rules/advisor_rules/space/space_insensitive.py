@@ -60,6 +60,7 @@ class SpaceInsensitive(Rule):
     playbook: ClassVar[str] = "Exploration vs exploitation"
     goal: ClassVar[Goal] = "sampling"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "no-worse"
 
     share: Share = 0.15

@@ -50,6 +50,7 @@ class SpaceInteraction(Rule):
     playbook: ClassVar[str] = "Exploration vs exploitation"
     goal: ClassVar[Goal] = "sampling"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-insensitive",),

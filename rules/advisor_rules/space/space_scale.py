@@ -49,6 +49,7 @@ class SpaceScale(Rule):
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-boundary", "space-shrink", "space-insensitive"),

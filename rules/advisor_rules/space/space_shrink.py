@@ -58,6 +58,7 @@ class SpaceShrink(Rule):
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "sampling"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "denser"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

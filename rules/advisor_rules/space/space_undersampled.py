@@ -58,6 +58,7 @@ class SpaceUndersampled(Rule):
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
     goal: ClassVar[Goal] = "sampling"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     before_exploitation: ClassVar[Settled | None] = "quiet"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

@@ -55,6 +55,7 @@ class UnfairComparison(Rule):
     playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
     goal: ClassVar[Goal] = "sampling"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("space-insensitive", "space-interaction", "scientific-effect"),

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import BLOCKS, MeanLevel, mean_level
+from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
 MIN_POINTS = 20
 """Minimum number of logged logits of a trial: each quarter must show their noise."""
@@ -72,7 +72,7 @@ def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits 
     if len(values) < MIN_POINTS or p is None:
         return None
     quarter = len(values) // 4
-    return Logits(trial, _level_with_trend(values[quarter : 2 * quarter]), _level_with_trend(values[-quarter:]), p)
+    return Logits(trial, level_with_trend(values[quarter : 2 * quarter]), level_with_trend(values[-quarter:]), p)
 
 
 def _end(study: Study, trial: Trial) -> float:
@@ -84,15 +84,6 @@ def _end(study: Study, trial: Trial) -> float:
     if not len(losses):
         return math.inf
     return float(losses.steps[losses.values <= np.median(losses.values[:_START])][-1])
-
-
-def _level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the mean of a quarter (n,), n >= 5. Its noise is that of block means around a line: steady growth is no noise."""
-    means = np.array([part.mean() for part in np.array_split(values, BLOCKS)])
-    at = np.arange(BLOCKS)
-    residuals = means - np.polyval(np.polyfit(at, means, 1), at)
-    freedom = BLOCKS - 2.0
-    return MeanLevel(float(means.mean()), math.sqrt(float(residuals @ residuals) / freedom / BLOCKS), freedom)
 
 
 def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float | None:

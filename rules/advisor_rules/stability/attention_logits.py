@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -125,9 +126,12 @@ class AttentionLogits(Rule):
 
 def _action(study: Study, good: Sequence[Logits], grown: Sequence[Logits]) -> Message:
     """Return the advice, with the lowest learning rate of the trials with grown logits if all good trials have lower ones."""
-    lowest = min(instability.rate_of(study, e.trial) for e in grown)
-    if max(instability.rate_of(study, e.trial) for e in good) < lowest:
-        rates = say("Keep the learning rate below {rate}.", rate=Number(lowest))
+    high, low = ([instability.rate_of(study, e.trial) for e in part] for part in (grown, good))
+    known = [rate for rate in (*high, *low) if math.isfinite(rate)]
+    if len(known) < len(high) + len(low) or len(set(known)) == 1:
+        return say("Normalise queries and keys (QK-norm).")
+    if max(low) < min(high):
+        rates = say("Keep the learning rate below {rate}.", rate=Number(min(high)))
     else:
         rates = say("Keep to the learning rates of the good trials.")
     return say("{rates} Before you search higher ones, normalise queries and keys (QK-norm).", rates=rates)

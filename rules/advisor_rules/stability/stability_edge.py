@@ -66,6 +66,7 @@ class StabilityEdge(Rule):
     playbook: ClassVar[str] = "Identifying unstable workloads"
     goal: ClassVar[Goal] = "stability"
     compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
     before_exploitation: ClassVar[Settled | None] = "not-fired"
     explains: ClassVar[tuple[Relation, ...]] = (

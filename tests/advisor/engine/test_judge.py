@@ -40,9 +40,9 @@ def test_a_rule_does_not_judge_kinds_that_it_excludes() -> None:
 
 
 class OfResults(OfLosses):
-    """A rule that compares results."""
+    """A rule that reads the order of the results."""
 
-    compares_results: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = True
     id: ClassVar[str | None] = "of-results"
 
 

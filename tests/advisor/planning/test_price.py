@@ -33,7 +33,7 @@ def test_the_cost_has_the_unit_of_the_study(study: Study, unit: Any) -> None:
     assert costs.sentence.startswith(f"This costs 3,000 {unit}s: 3 runs of 1,000 {unit}s")
 
 
-@pytest.mark.parametrize(("gap", "seconds"), [(2.0, 24 + 2), (0.0, 24), (-5.0, 24), (90.0, 24 + 90), (400.0, 24)])
+@pytest.mark.parametrize(("gap", "seconds"), [(2.0, 24 + 2), (0.0, 24), (-5.0, 24), (50.0, 24 + 50), (90.0, 24)])
 def test_the_start_of_a_process_and_the_pause_after_it_count(gap: float, seconds: float) -> None:
     """Runs of 10 steps of 2 s, the first evaluation at step 5 after 14 s: 4 s pass before the first step."""
     study = make_study([{"lr": rate} for rate in (0.1, 0.2, 0.3)], {"val/loss": [[2.0, 1.0]] * 3})

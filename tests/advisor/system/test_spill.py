@@ -124,7 +124,7 @@ def test_points_that_remain_after_a_drop_stay_in_files(large: pytest.MonkeyPatch
     for run in range(40):
         collector.add("loss", np.full(3, run), np.arange(3), np.arange(3.0), np.arange(3))
     collector.drop("loss", lambda runs, steps, times: steps == 1)
-    pieces = [piece for pieces in collector._by_metric().values() for piece in pieces]
+    pieces = [piece for pieces in collector._group_by_metric().values() for piece in pieces]
     assert sum(len(runs) for runs, *_ in pieces) == 80
     assert sum(len(runs) for runs, *_ in pieces if not in_files(runs)) <= spill.MAX_POINTS_IN_MEMORY
 

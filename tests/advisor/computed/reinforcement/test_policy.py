@@ -20,9 +20,9 @@ def test_parts_have_two_points_or_more() -> None:
     study = policy_study([learning(np.random.default_rng(0))])
     (entry,) = logged_signals(study, "policy_reward")
     assert isinstance(entry, LoggedSignal)
-    assert entry.part(0.0, 0.2) == slice(0, 20)
-    assert entry.part(0.8, 1.0) == slice(80, 100)
-    assert entry.part(0.0, 0.001) == slice(0, 2)
+    assert entry.part_of_points(0.0, 0.2) == slice(0, 20)
+    assert entry.part_of_points(0.8, 1.0) == slice(80, 100)
+    assert entry.part_of_points(0.0, 0.001) == slice(0, 2)
 
 
 def test_the_need_tells_a_policy_from_another_training() -> None:

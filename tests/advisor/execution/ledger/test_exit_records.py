@@ -18,8 +18,8 @@ import os, sys
 from pathlib import Path
 from advisor.execution.engines import Exit
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.tracking.stores.location import locate
-ExitRecords(Path("out put"), locate("mlflow.db"), "e").keep(ExitRecord("trial-0", sys.argv[1], Exit(0)))
+from advisor.tracking.stores.location import parse_tracking_uri
+ExitRecords(Path("out put"), parse_tracking_uri("mlflow.db"), "e").keep(ExitRecord("trial-0", sys.argv[1], Exit(0)))
 os._exit(9)
 """
 

@@ -91,7 +91,8 @@ def test_the_change_that_a_finding_asks_for_names_the_study() -> None:
 def test_the_hyperparameter_that_matters_stays_with_the_learning_rate() -> None:
     made = study(25, 6, weight=30.0)
     spec, best = only_study(made, *QUIET), made.ranked()[0].params
-    assert list(spec.searched) == ["lr", "momentum", "grad_clip"]
+    assert [*spec.searched][:2] == ["lr", "momentum"]  # the third one is chosen among hyperparameters without effect
+    assert len(spec.searched) == 3
     assert all(p.value == best[n] for n, p in spec.parameters.items() if p.role == "fixed")
 
 

@@ -88,7 +88,7 @@ def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: 
 
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            database._share(read, ["id"] * postgres._MIN_RUNS_TO_SHARE)
+            database._divide_among_connections(read, ["id"] * postgres._MIN_RUNS_TO_SHARE)
         assert time.monotonic() - began < 30
 
 

@@ -112,6 +112,18 @@ def test_a_gain_before_the_first_evaluation_can_be_lost(end, status):
     assert study.trials[2].status == status
 
 
+@pytest.mark.parametrize(
+    "loss", [lambda i, s: 0.05 + 0.1 * s, lambda i, s: 0.01 * (s % 3), lambda i, s: 0.5 + 0.01 * (s % 2)]
+)
+def test_a_loss_that_never_fell_is_no_sign_of_a_collapse(loss):
+    """The return of a policy falls back by 60 %; its loss rises with the returns, starts at zero, or scatters around a level."""
+    study = _study(
+        lambda i, s: (0.9 * s / 12 if s <= 12 else 0.36 + 0.005 * (s % 3)) if i == 2 else _rising(i, s),
+        train__loss=loss,
+    )
+    assert study.trials[2].status == "complete"
+
+
 @pytest.mark.parametrize("train", ["loss", "train__loss"])
 def test_an_evaluation_that_is_not_finite_is_no_divergence(train):
     """The training loss is finite to its end: the evaluation failed, and the report says so."""

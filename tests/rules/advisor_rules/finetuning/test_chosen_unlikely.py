@@ -20,14 +20,18 @@ def study(
     """A training by preferences whose pairs are ordered ever better. ends: late cross-entropy as a multiple of the first one."""
     rng = np.random.default_rng(seed)
     accuracy = [0.9 - 0.01 * i + 0.08 * AT for i in range(len(ends))]
-    scatter = [noise * rng.normal(size=10) * (AT > 0) for _ in ends]
-    chosen = [-20 * (1 + (end - 1) * np.minimum(2 * AT, 1) + one) for end, one in zip(ends, scatter, strict=True)]
+    at = AT if metric.startswith("eval") else np.linspace(0, 1, 100)
+    scatter = [noise * rng.normal(size=len(at)) * (at > 0) for _ in ends]
+    chosen = [-20 * (1 + (end - 1) * np.minimum(2 * at, 1) + one) for end, one in zip(ends, scatter, strict=True)]
     return make_study(
         [{"learning_rate": 1e-6 * 10**i} for i in range(len(ends))],
         {"eval_rewards/accuracies": accuracy, metric: chosen},
         objective="eval_rewards/accuracies",
         direction="maximize",
-        every=10,
+        steps={
+            "eval_rewards/accuracies": [np.arange(10) * 10] * len(ends),
+            metric: [np.arange(len(at)) * 100 // len(at)] * len(ends),
+        },
     )
 
 

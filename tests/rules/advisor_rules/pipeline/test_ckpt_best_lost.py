@@ -74,13 +74,30 @@ def test_later_runs_overwrite_checkpoints_under_the_same_path():
     shown = study([decay(0), decay(1), decay(2)], [kept(4000, policy="all")] * 3)
     began = replace(shown, trials=tuple(replace(t, started=float(t.index)) for t in shown.trials))
     (finding,) = verdict(RULE, began).findings
-    assert "trial-1 and trial-2 wrote to the same path, x" in finding.message
+    assert "is lost if the trials ran in one folder of one machine: trial-1 and trial-2 wrote" in finding.message
+    assert (finding.severity, finding.confidence) == ("note", 0.5)
+    together = [replace(t, facts={**t.facts, "launch": json.dumps({"host": "gpu"})}) for t in began.trials]
+    (finding,) = verdict(RULE, replace(shown, trials=tuple(together))).findings
+    assert "is lost: trial-1 and trial-2 wrote to the same path, x" in finding.message
+    assert finding.severity == "warning"
     assert "--output-dir" in finding.action
     last = replace(shown, trials=tuple(replace(t, started=-float(t.index)) for t in shown.trials))
     assert verdict(RULE, last).status == "quiet", "the best trial was the last to write"
     hosts = [json.dumps({"host": f"gpu-{i}"}) for i in range(3)]
     apart = [replace(t, facts={**t.facts, "launch": hosts[t.index]}) for t in began.trials]
     assert verdict(RULE, replace(shown, trials=tuple(apart))).status == "quiet", "each machine has its own disk"
+
+
+def test_a_shared_path_of_another_checkpoint_loses_nothing():
+    """Each trial keeps its best checkpoint in its own folder and its last one in a common folder."""
+
+    def of(i):
+        entries = [{"step": 1600, "value": 0.0, "path": f"{i}/best"}, {"step": 4000, "value": 0.0, "path": "out/last"}]
+        return {"policy": "best-1", "kept": entries, "chosen": 1600}
+
+    shown = study([valley()] * 3, [of(i) for i in range(3)])
+    began = replace(shown, trials=tuple(replace(t, started=float(t.index)) for t in shown.trials))
+    assert verdict(RULE, began).status == "quiet"
 
 
 def test_the_last_checkpoint_of_a_run_that_ends_at_its_best():

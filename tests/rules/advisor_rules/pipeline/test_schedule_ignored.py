@@ -74,6 +74,30 @@ def test_a_noted_schedule_counts_without_logged_rates():
     assert finding.confidence == 0.95
 
 
+def test_trials_that_show_no_schedule_are_not_judged():
+    study = example()
+    known = {n: p for n, p in study.spec.parameters.items() if n == "lr"}
+    spec = study.spec.model_copy(update={"parameters": known})
+    silent = tuple(replace(t, params={"lr": t.params["lr"]}) for t in study.trials)
+    without_rates = study_of([None] * 8, ASKED)
+    without_rates = replace(
+        without_rates, spec=spec, trials=tuple(replace(t, params={"lr": t.params["lr"]}) for t in without_rates.trials)
+    )
+    assert verdict(RULE, without_rates).status == "not-assessed"
+    assert verdict(RULE, replace(study, spec=spec, trials=silent)).status == "fired"
+
+
+def test_a_searched_schedule_need_not_follow_the_study_file():
+    study = example()
+    searched = {**study.spec.parameters, "lr_scheduler_type": Parameter(choices=("constant", "cosine"))}
+    trials = tuple(
+        replace(t, params={**t.params, "lr_scheduler_type": ("constant", "cosine")[i % 2]})
+        for i, t in enumerate(study.trials)
+    )
+    made = replace(study, trials=trials, spec=study.spec.model_copy(update={"parameters": searched}))
+    assert verdict(RULE, made).status == "not-assessed"
+
+
 def test_trials_that_were_cut_short_may_decay_later():
     tags = [{"max_train_steps": str(N)}] * 4
     assert verdict(RULE, study_of([FLAT] * 4, ASKED, tags=tags, lengths=[60] * 4)).status == "not-assessed"

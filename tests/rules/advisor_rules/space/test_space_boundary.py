@@ -107,12 +107,15 @@ def test_the_message_shows_where_the_best_trials_lie(made: Any, message: str) ->
     [
         np.abs(np.linspace(-1, 1, 12)),
         np.array([9, 8, 7, 6, 5, 4, 3, 2, 1, 1.5, 2.2, 3.1]),
-        np.ones(8),
         [3.0, 2.0, 1.0, 1.0, 2.0, 3.0, np.nan, 4.0],
     ],
 )
-def test_quiet_on_an_optimum_inside_or_none(costs: Any) -> None:
+def test_quiet_on_an_optimum_inside(costs: Any) -> None:
     assert verdict("space-boundary", sweep(costs)).status == "quiet"
+
+
+def test_equal_results_show_no_boundary() -> None:
+    assert verdict("space-boundary", sweep(np.ones(8))).status == "not-assessed"
 
 
 def test_an_end_beyond_which_trials_fail_is_no_boundary() -> None:

@@ -1,0 +1,45 @@
+"""Results of settings that have no order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from advisor.computed import computed
+from advisor.computed.decision import repeats
+from advisor.computed.pipeline import validation
+from advisor.model.finding import MissingData
+from advisor.model.study import Study, Trial
+from advisor.model.words import number
+from advisor.stats.heterogeneity import heterogeneity
+
+_FALSE_ALARMS = 0.05
+"""Maximum probability that settings of equal quality seem to differ."""
+
+
+@computed
+def tie(study: Study) -> str | None:
+    """Return why the results of the settings have no order, as a clause; None if they have one or if that is unknown.
+
+    All results are equal, or their range is no larger than the validation set would give settings of equal quality.
+    """
+    best: dict[object, Trial] = {}
+    for trial in study.ranked():
+        best.setdefault(repeats.key(trial) or trial.id, trial)
+    trials, metric = list(best.values()), study.spec.objective.metric
+    if len(trials) < 2:
+        return None
+    if len({study.rank_key(t)[0] for t in trials}) == 1:
+        return f"all {len(trials)} settings have the same best {metric}"
+    try:
+        errors = validation.standard_errors(study, trials)
+    except MissingData:
+        return None
+    costs = study.costs[[t.index for t in trials]]
+    if heterogeneity(costs, errors * math.sqrt(1 - validation.AGREEMENT), _FALSE_ALARMS).p <= _FALSE_ALARMS:
+        return None
+    return (
+        f"the best {metric} of all {len(trials)} settings differs by {number(float(np.ptp(costs)), 2)} at most, no more than "
+        f"chance on {round(trials[0].fact('n_valid')):,} validation examples"
+    )
