@@ -1,1 +1,1 @@
-"""Facts about a run other than its metrics: from the model, the optimizer, the loaders and the machine."""
+"""Collects facts about a run other than its metrics: from the model, the optimizer, the loaders and the machine."""

@@ -1,4 +1,4 @@
-"""Measures instability of the loss in the first steps: see `early_instability`."""
+"""Measures instability of the loss in the first training steps: see `early_instability`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which losses are averaged. Shorter rises are ignored, because even the playbook's shortest warmup would not
-prevent them."""
+"""Number of steps over which losses are averaged. Rises of the loss over fewer steps are ignored, because even the playbook's
+shortest warmup would not prevent them."""
 MAX_NONFINITE = 3
 """Number of consecutive non-finite losses after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first steps at one learning rate. Each loss except `first` is an average over ten steps."""
+    """Result of the first training steps at one learning rate. Each loss except `first` is an average over ten steps."""
 
     learning_rate: float
     multiple: float
@@ -34,22 +34,23 @@ class StartTrial:
     """Loss before the first training step."""
     highest: float
     highest_step: int
-    """Last of the ten steps with the highest average loss."""
+    """Last of the ten steps over which the average loss is highest."""
     last: float
     diverged_at: int | None = None
-    """Number of the first step with a non-finite loss; None if all losses were finite."""
+    """Number of the first step with a non-finite loss; None if there is none."""
 
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """Result of the probe, by ascending learning rate. It prints as a table; `advisor analyze` distinguishes a rise from noise."""
+    """Result of the probe, in ascending order of learning rate. The result prints as a table; `advisor analyze` distinguishes a
+    rise of the loss from noise."""
 
     trials: tuple[StartTrial, ...]
     experiment: str
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate at which the loss became non-finite; None if it was always finite."""
+        """The lowest learning rate at which the loss became non-finite; None if it was finite at all learning rates."""
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
@@ -153,7 +154,7 @@ class _StartTrials:
             {"learning_rate": rate},
             OBJECTIVE,
             rate=rate,
-            start_step=1,  # step 0 is the loss before the first update
+            start_step=1,  # step 0 is the evaluation before the first update
             max_train_steps=self.planned,
         ) as log:
             losses = self._losses(log, rate)
