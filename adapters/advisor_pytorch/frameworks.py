@@ -163,9 +163,7 @@ class CheckpointFiles:
         for path in paths:
             written, before = _modification_time(path), self._written.get(path, -1.0)
             self._written[path] = written
-            if (
-                step is not None and before is not None and before != written
-            ):  # None: the file was still being written at the earlier step
+            if step is not None and before is not None and before != written:  # None: the file was still being written
                 self._steps[path] = step
 
     @property
