@@ -1,4 +1,4 @@
-"""The studies that TRL's trainers train: the same causes as in `studies`, with real logs."""
+"""The studies that TRL's trainers train: the same causes as in `studies`, with TRL's own logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TrlStudy(TunedStudy):
 
 
 def studies() -> list[TunedStudy]:
-    """Return all studies. The first call turns off the progress bars of Transformers and of its data sets."""
+    """Return all studies. The first call turns off the progress bars of Transformers and of the library `datasets`."""
     disable_progress_bars()
     disable_progress_bar()
     return [*_by_rewards(), *_by_examples()]
