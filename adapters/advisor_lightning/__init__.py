@@ -1,4 +1,4 @@
-"""The tuning advisor's hook for Lightning: `from advisor_lightning import TuningCallback`."""
+"""The hook for Lightning: `from advisor_lightning import TuningCallback`."""
 
 import importlib.util as _util
 

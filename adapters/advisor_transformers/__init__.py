@@ -1,4 +1,4 @@
-"""The tuning advisor's hook for the Transformers Trainer: `from advisor_transformers import TuningCallback`."""
+"""The hook for the Transformers Trainer: `from advisor_transformers import TuningCallback`."""
 
 import importlib.util as _util
 

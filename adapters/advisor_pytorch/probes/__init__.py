@@ -6,8 +6,8 @@
 | `learning_rate_range` | the range of learning rates at which training works, and where it starts to diverge |
 | `early_instability` | whether the loss blows up in the first steps, which infrequent evaluations miss |
 
-Every probe restores the model, the optimizer, the random states and the objects in `also`, even after an error or Ctrl-C. Changes
-to data, loaders and files are not undone. Probes run in one process; for a distributed training, run them on one device.
+Every probe restores the model, the optimizer, the random states and the objects in `also`, even after an error or Ctrl-C. Data,
+loaders and files are not restored. Probes run in one process; for a distributed training, run them on one device.
 """
 
 from advisor_pytorch.probes.batch_size import BatchSizeSweep, batch_size_sweep

@@ -1,1 +1,1 @@
-"""Captures each optimizer step, from the hooks in the training thread to the rows in the writer thread."""
+"""Capture of each optimizer step: from the hooks in the training thread to rows in the writer thread."""
