@@ -61,8 +61,8 @@ def failing_studies(
 
 
 def skipped_batches(random: Random) -> SimulatedStudy:
-    """Return a study of healthy trials. Some of them end with a skipped batch whose loss is not finite, or log another loss that is
-    never finite."""
+    """Return a study of healthy trials. Some end with a skipped batch whose loss is not finite; in some studies, the training loss
+    is never finite."""
     world, store = World(random), Store("skipped")
     broken, trials = bool(random.integers(2)), int(random.choice([12, 24]))
     for _ in range(trials):

@@ -57,9 +57,9 @@ def _rule_misses(*rules: str) -> Callable[[Outcome], bool]:
 
 
 def _policy_studies(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses permanently.
+    """Return a generator of policy-gradient studies. collapses: share of the trials whose policy collapses permanently.
 
-    early: the study has few evaluations, and the policy learns most before the first evaluation.
+    early: whether the study has few evaluations and the policy learns most before the first of them.
     """
 
     def make(random: Random) -> SimulatedStudy:

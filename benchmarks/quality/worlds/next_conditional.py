@@ -35,9 +35,10 @@ CHOOSERS = ("optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "tr
 
 
 def optimizers(how: str) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search the optimizer.
+    """Return a generator of studies that search the optimizer.
 
-    how: "shared" for one learning rate of all optimizers, "own" for one of each, or "alike" for optimizers with equal usual rates.
+    how: "shared" for one learning rate of all optimizers, "own" for a separate one of each, or "alike" for optimizers with equal
+    usual learning rates.
     """
 
     def make(random: Random) -> SimulatedStudy:

@@ -121,9 +121,9 @@ def too_few_trials(spec: StudySpec) -> bool:
 
 
 def batches(how: str) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search the batch size with the learning rate.
+    """Return a generator of studies that search the batch size with the learning rate.
 
-    how: "ints" from a range, "list" of powers of two, or "file" for a range in a study file.
+    how: "ints" from a range, "list" for powers of two, or "file" for a range in a study file.
     """
 
     def make(random: Random) -> SimulatedStudy:
@@ -179,7 +179,7 @@ def throughput_unmentioned(outcome: Outcome) -> bool:
 
 
 def architecture_studies(how: str, *, declared: str = "") -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search one or two numbers of the architecture with the learning rate.
+    """Return a generator of studies that search one or two numbers of the architecture with the learning rate.
 
     how: "more" is better, "none" has an effect, or "inside" for an optimum inside the range. declared: the role of these numbers
     in a study file; empty if there is no study file.

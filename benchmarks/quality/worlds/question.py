@@ -109,7 +109,8 @@ def question_fixed(outcome: Outcome) -> bool:
 
 
 def unfair_comparisons(kind: str) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies with an unfair comparison: one value has bad learning rates, no result, or results at chance level.
+    """Return a generator of studies with an unfair comparison: one value has bad learning rates, no result, or results at chance
+    level.
 
     kind: "rates", "failed", "chance", or "fair" for the healthy twin.
     """
@@ -193,7 +194,7 @@ def studies_of_many(
 
 
 def fixes_what_matters(share: float) -> Callable[[Outcome], bool]:
-    """Return a function that returns whether the report calls a hyperparameter unimportant that explains this share of the
+    """Return a function that returns whether the report calls a hyperparameter unimportant that explains at least this share of the
     variation."""
     return lambda outcome: any(outcome.made.truth[str(f.subject)] >= share for f in outcome.fired("space-insensitive"))
 
