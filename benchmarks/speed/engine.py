@@ -149,7 +149,7 @@ def _curves(
     n, at = len(steps), steps / STEPS
     off = np.log10(chosen["learning_rate"]) + (
         1.5 if chosen["optimizer"] == "SGD" else 2.5
-    )  # distance in decades above the best learning rate
+    )  # decades above the best learning rate
     rate = chosen["learning_rate"] * np.minimum(at / 0.05, 0.5 * (1 + np.cos(np.pi * at)))
     floor = 0.2 + 0.05 * abs(chosen["layers"] - 3.5) + 0.1 * max(-off, 0) + 0.1 * off**2 / (1 + off**2)
     fall = (1 + 200 * 10 ** min(off, 0) * at) ** -0.7

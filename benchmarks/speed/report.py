@@ -31,7 +31,7 @@ from advisor.report import Report, build_report
 TRIALS = (200, 1000, 5000)
 LOADS = 5
 BUDGETS = {200: (300_000, 0.5), 5000: (3_000_000, 1.5)}
-"""{number of trials: (maximum bytes of the page, maximum seconds to make it)}."""
+"""{number of trials: (maximum bytes of the page, maximum seconds until it is painted)}."""
 
 PAINTED = (
     "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() / 1000))))"
