@@ -1,4 +1,4 @@
-"""`TuningCallback`, which records a Lightning training."""
+"""`TuningCallback`, a Lightning callback that records a training for the tuning advisor."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class TuningCallback(FrameworkCallback, Callback):
     | `train/data_wait_s` | the trainer's profiler |
 
     If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless `run_id` or
-    another `tracking_uri` is set. A second `fit` of the same trainer continues the same run. A training resumed from a checkpoint
-    starts a new run, unless `run_id` is set. With `guard="stop"`, the callback ends a training that can no longer become the best
-    of its study, after a validation (`TuningLogger.should_stop`).
+    another `tracking_uri` is set. A second `fit` of the same trainer continues the run of the first `fit`. A training resumed from
+    a checkpoint starts a new run, unless `run_id` is set. With `guard="stop"`, the callback ends a training that can no longer
+    become the best of its study, after a validation (`TuningLogger.should_stop`).
     """
 
     _last_trainer: Trainer | None = None
@@ -177,8 +177,8 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Record the current step for the checkpoint that Lightning is about to save. The checkpoint's path becomes known later,
-        when the file is written."""
+        """Record the current step for the checkpoint that Lightning is about to save. The path of the checkpoint becomes known
+        later, when Lightning writes the file."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True
@@ -189,5 +189,5 @@ class TuningCallback(FrameworkCallback, Callback):
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the number of the last completed step. Evaluations are logged at this step."""
+        """Return the number of the last completed optimizer step. Evaluations are logged at this number."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

@@ -11,7 +11,8 @@ FETCH_ACTION_SUFFIX = ".train_dataloader_next"
 
 
 class FetchTimer:
-    """Intercepts the trainer's profiler calls until `stop` is called, and reports the seconds of each wait for a batch.
+    """Intercepts the calls of the trainer's profiler until `stop` is called, and reports how many seconds each wait for a batch
+    took.
 
     The time between two batches would be too long, because it includes the time of loggers and checkpoints.
     """

@@ -37,8 +37,8 @@ def _is_same_value(value: Any, earlier: Any) -> bool:
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """Return the loss in the output of `training_step`, or None. Multiply it by the number of micro-batches, by which Lightning has
-    divided it."""
+    """Return the loss in the output of `training_step`; None if the output has no loss. Multiply it by the number of micro-batches,
+    by which Lightning has divided it."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

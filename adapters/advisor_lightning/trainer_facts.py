@@ -79,7 +79,8 @@ def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
 
 
 def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
-    """Return the checkpoint policy for `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None without checkpoints."""
+    """Return the checkpoint policy for `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None if there are no
+    checkpoints."""
     best, last, chosen = "", False, None
     for callback in trainer.checkpoint_callbacks:
         keep = getattr(callback, "save_top_k", 0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from advisor_logging.spool import SpoolWriter
 
 MAX_BACKLOG_BYTES = 64 << 20
-"""Maximum bytes of waiting frames in memory. Points in frames beyond this limit are lost."""
+"""Maximum total bytes of the frames that wait in memory. Points in frames beyond this limit are lost."""
 WRITE_RETRY_S = 0.5
 """Minimum seconds between attempts to write the waiting frames."""
 
@@ -22,7 +22,7 @@ class _WaitingFrame(NamedTuple):
 
 
 class Backlog:
-    """Appends frames to a spool, and keeps frames in memory that could not be written."""
+    """Appends frames to a spool, and keeps those frames in memory that could not be written."""
 
     def __init__(self, spool: SpoolWriter) -> None:
         self._spool = spool
@@ -39,7 +39,7 @@ class Backlog:
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame that holds `points` points. Return whether the frame is on disk. A critical frame may be written before
+        """Write a frame that contains `points` points. Return whether the frame is on disk. A critical frame may be written before
         frames that already wait."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
@@ -56,7 +56,7 @@ class Backlog:
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
-        """Write the waiting frames, unless the last attempt was less than `WRITE_RETRY_S` ago. Return whether all frames are on
+        """Write the waiting frames, unless the last attempt was less than `WRITE_RETRY_S` ago. Return whether all frames are now on
         disk."""
         if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()

@@ -1,7 +1,7 @@
 """Keeps the N best checkpoints and the last checkpoint of a training.
 
 The run's folder contains one file or folder per checkpoint, the list `checkpoints.json`, and the folder `.partial` for unfinished
-writes and deletions. After a crash at any moment, all listed checkpoints are complete.
+writes and deletions. After a crash at any moment, all checkpoints in the list are complete.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class Checkpoints:
     checkpoint is kept.
 
     Checkpoints that an earlier process listed compete with the new ones. If someone has deleted a checkpoint, its entry is dropped.
-    Files that are not listed are ignored. While a checkpoint is being saved, the disk needs space for `keep` + 2 checkpoints.
+    Files in the folder that are not in the list are ignored. While a checkpoint is being saved, the disk needs space for `keep` + 2
+    checkpoints.
     """
 
     def __init__(
         self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
     ) -> None:
-        """Read the list in `folder` if it exists. The folder is only created when the first checkpoint is saved.
+        """Read the list of checkpoints in `folder` if it exists. The folder is only created when the first checkpoint is saved.
 
         about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
         resumes: whether the training can resume from the last checkpoint.
@@ -61,7 +62,7 @@ class Checkpoints:
 
     @property
     def current(self) -> CheckpointSet:
-        """The kept checkpoints that still exist on disk."""
+        """The listed checkpoints that still exist on disk."""
         lost = {c for c in self._current.all if not c.path.exists()}
         if lost:
             last = None if self._current.last in lost else self._current.last
@@ -76,9 +77,10 @@ class Checkpoints:
         """Save a checkpoint as the run's last one, and keep it among the best if its objective `value` is good enough. Return
         whether it was saved.
 
-        If `value` is not finite, nothing is saved. If `value` is None (objective not evaluated), the checkpoint is never one of the
-        best. `save` writes a file or folder to a temporary path. The new checkpoint is moved into place and listed before other
-        checkpoints are deleted. Raises OSError or the error of `save`; the earlier checkpoints then remain.
+        If the objective's `value` is not finite, the checkpoint is not saved. If `value` is None (objective not evaluated), the
+        checkpoint is never one of the best. The function `save` writes the checkpoint, a file or folder, to a temporary path. The
+        new checkpoint is moved into place and added to the list before other checkpoints are deleted. Raises OSError or the error
+        of `save`; the earlier checkpoints then remain.
         """
         if not self.would_save(value):
             return False
@@ -95,13 +97,15 @@ class Checkpoints:
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return a temporary path for the checkpoint of `step`. Write the checkpoint there, then call `complete`."""
+        """Return a temporary path for the checkpoint of `step`. The caller writes the checkpoint there, and then calls
+        `complete`."""
         partial = self.folder / _PARTIAL_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
-        """Move the checkpoint at `path` into place and list it. Raises OSError if `path` does not exist or the disk fails."""
+        """Move the checkpoint at `path` into place and add it to the list. Raises OSError if `path` does not exist or the disk
+        fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote nothing at {path}")
         _make_durable(path)
@@ -123,7 +127,7 @@ class Checkpoints:
         shutil.rmtree(self.folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
-        """Update the description of the run in the list, if the list exists. Raises OSError."""
+        """Update the run's description in the list of checkpoints, if that list exists. Raises OSError."""
         self.about = about
         if self.current.all:
             manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
@@ -173,7 +177,7 @@ class Checkpoints:
 
 
 def _make_durable(path: Path) -> None:
-    """Flush the file, or all files of the folder, to disk."""
+    """Flush a checkpoint's file, or all files of its folder, to disk."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
     for part in [*inside, path]:
         if part.is_symlink():

@@ -11,7 +11,7 @@ from advisor.contract.redact import redact_arguments
 
 def shell_command() -> str:
     """Return the command line that started this process, as typed in a shell, without secrets. In a notebook, return the notebook's
-    name."""
+    file name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
         notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None

@@ -1,4 +1,5 @@
-"""Keeps a spool within its disk quota. The variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is `DEFAULT_QUOTA_MB`.
+"""Keeps a spool within its disk quota. The environment variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is
+`DEFAULT_QUOTA_MB`.
 
 If the spool exceeds the quota, data is deleted in this order:
 
@@ -50,7 +51,7 @@ class DiskQuota:
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
-        """Count bytes appended to the spool."""
+        """Add bytes that were appended to the spool to its measured size."""
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
@@ -67,7 +68,7 @@ class DiskQuota:
         return every
 
     def is_full(self) -> bool:
-        """Return whether the quota leaves no room even for evaluations."""
+        """Return whether the quota has no room even for evaluations."""
         return self._waiting + self._uncounted >= self._limit
 
     def _free_space(self) -> None:

@@ -19,7 +19,7 @@ from advisor.contract.redact import one_line_error
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
 FILE_NAME = "guard.json"
-"""Name of the file in the spool into which the process writes its verdicts."""
+"""Name of the file in the spool to which the guard process writes its verdicts."""
 MAX_ENDING_S = 1.0
 """Maximum seconds to wait for the exit of a terminated process."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -87,7 +87,7 @@ class GuardProcess(HelperProcess):
         super().__init__("guard_process", ShipperSettings.from_this_process(tracking_uri), {"arguments": arguments})
 
     def stop(self) -> None:
-        """End the process immediately, which is safe because it only reads the store."""
+        """End the guard process immediately, which is safe because it only reads the store."""
         self._process.terminate()
         try:
             self._process.wait(MAX_ENDING_S)
@@ -107,6 +107,6 @@ def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
         os.nice(10)
     # The store's address is not passed as an argument: it can contain a password, and other users can read command lines.
     os.environ.update({**_THREADS, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
-    from advisor.cli.main import main as run_command  # a slow import, which the trainer does not need
+    from advisor.cli.main import main as run_command  # a slow import, which the training process does not need
 
     run_command(trainer["arguments"])

@@ -30,7 +30,7 @@ class Outcome:
         self.best: tuple[int, float] | None = None
         """Step and value of the best evaluation; None before the first finite one."""
         self.evaluated = False
-        """Whether the objective was evaluated at least once, even with a non-finite value."""
+        """Whether the objective was evaluated at least once, even if its value was non-finite."""
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:

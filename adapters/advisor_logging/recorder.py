@@ -60,7 +60,7 @@ class Chunk(Protocol):
     """Rows of metric values that are being copied from a device to the host."""
 
     windowed: bool
-    """True for training steps, which are reduced to windows; False for evaluations, which are stored unchanged."""
+    """True for rows of training steps, which are reduced to windows; False for rows of evaluations, which are stored unchanged."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -69,7 +69,7 @@ class Chunk(Protocol):
         """Return, without waiting, whether the values have arrived on the host."""
 
     def tables(self) -> list[Table]:
-        """Return the rows. The writer thread calls it once, after `ready` has returned True."""
+        """Return the rows. The writer thread calls this method once, after `ready` has returned True."""
 
 
 class Recorder:
@@ -186,7 +186,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write the frames that wait in memory to disk. Points that are not written by the deadline are lost."""
+        """Write the frames that wait in memory to disk. Points that are not on disk by the deadline are lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
                 lost, why = self._backlog.give_up(), one_line_error(self._backlog.problem or "")
@@ -286,7 +286,8 @@ class Recorder:
             )
 
     def _spool_sample(self, *, last: bool) -> None:
-        """Spool the sampled metrics at the last training step, at most once per step. Before the first step, do nothing."""
+        """Spool the sampled metrics at the last training step, at most once per step. Before the first training step, do
+        nothing."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -361,7 +362,7 @@ def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a spool folder that only this user can access. Its name contains the time and `identity`."""
+    """Create a spool folder that only this user can access. The folder's name contains the time and `identity`."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):

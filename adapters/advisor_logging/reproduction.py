@@ -116,7 +116,7 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 @lru_cache(maxsize=1)
 def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
     """Return one line per installed distribution. folders: search paths, each with its modification time (ns)."""
-    # Each access to `metadata` parses the file again.
+    # Each access to `metadata` would parse the file again.
     parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"

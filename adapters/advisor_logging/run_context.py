@@ -33,7 +33,7 @@ class RunContext:
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return the known facts as tags whose texts every store accepts."""
+        """Return the known facts about the run as tags whose texts every store accepts."""
         facts = {
             contract.TAG_COMMAND: shell_command,
             contract.TAG_GIT_COMMIT: _commit_of_code,

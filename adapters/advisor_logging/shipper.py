@@ -183,7 +183,7 @@ class Shipper:
         try:
             written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued(self._run))
         except Exception as error:
-            if is_temporary(error):  # a full disk: the caller retries later
+            if is_temporary(error):  # a full disk is temporary: the caller retries later
                 raise
             self._add_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
@@ -214,7 +214,8 @@ class Shipper:
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether to retry storing an artifact. Retries end early if earlier artifacts failed and a trainer may wait."""
+        """Return whether to retry storing an artifact. Retries end early if earlier artifacts failed and a training process may be
+        waiting."""
         if not self._no_artifacts:
             return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
         return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
@@ -322,7 +323,7 @@ class Shipper:
 
 def lock_spool(folder: Path) -> FileLock | None:
     """Acquire and return the lock of the process that delivers the spool in `folder`; None if another process holds it."""
-    from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
+    from filelock import FileLock, Timeout  # a slow import, which the training process does not need
 
     held = FileLock(folder / "lock", mode=0o600)
     try:
@@ -389,7 +390,7 @@ def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any
     try:
         if not (folder / "reproduction.json").exists():
             # Done before the slow import of MLflow, because the working tree may change soon.
-            with contextlib.suppress(Exception):  # points matter more than the description of the code
+            with contextlib.suppress(Exception):  # the points matter more than the description of the code
                 write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)

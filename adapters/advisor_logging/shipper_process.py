@@ -60,7 +60,7 @@ _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PAR
 
 
 class ShipperSettings(NamedTuple):
-    """Settings that a shipper process inherits when it starts. A run with different settings needs a new shipper."""
+    """Settings that a shipper process inherits when it starts. A run with different settings needs a new shipper process."""
 
     tracking_uri: str
     environment: dict[str, str]
@@ -147,7 +147,7 @@ class ShipperProcess(HelperProcess):
         self._database: tuple[int, int] | None = None
 
     def deliver(self, folder: Path) -> None:
-        """Send the shipper the spool in `folder` as its next job. Raises OSError if the shipper has exited."""
+        """Send the spool in `folder` to the shipper as its next job. Raises OSError if the shipper has exited."""
         script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
         self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
 
@@ -164,7 +164,7 @@ class ShipperProcess(HelperProcess):
         return self.is_alive() and self._settings == settings and same_database
 
     def stop(self) -> None:
-        """Tell the shipper to deliver the remaining data, delete the delivered spool, and exit."""
+        """Tell the shipper to deliver its remaining data, delete the delivered spool, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             # Closing the pipe is not enough, because a forked child of the training process may keep it open.

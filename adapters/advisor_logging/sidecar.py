@@ -78,7 +78,8 @@ class SidecarSummary:
 
 
 def archive_segments(folder: Path, end: int) -> str | None:
-    """Convert the delivered segments with numbers below `end` to parts. Return an error message if a conversion failed, else None.
+    """Convert the delivered segments with numbers below `end` to parts. Return an error message if the conversion of a segment
+    failed, else None.
 
     If the conversion of a segment fails (full disk, no pyarrow), the segment is deleted anyway, because the store already has its
     points.
@@ -152,7 +153,7 @@ def _make_part(folder: Path, number: int) -> None:
 
 
 def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
-    """Return the points of the frames as one curve per metric. Points of one metric at the same step keep their recorded order."""
+    """Return the points in the frames as one curve per metric. Points of one metric at the same step keep their recorded order."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -239,7 +240,7 @@ class _CurveWriter:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append the points of a curve. Callers must add the metrics in alphabetical order of their names."""
+        """Append the points of one metric's curve. Callers must add the metrics in alphabetical order of their names."""
         import pyarrow as pa
 
         for start in range(0, len(curve.steps), MAX_GROUP_ROWS):

@@ -94,7 +94,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that was read from the spool. `end` is the position of the next frame."""
+    """A frame that was read from the spool. `end` is the position at which the next frame begins."""
 
     kind: int
     payload: bytes
@@ -173,7 +173,7 @@ class SpoolWriter:
         """Append whole frames to the spool. Raises OSError, for example if the disk is full, after removing any partially written
         frame.
 
-        If the disk is full, `critical` frames use the reserve.
+        If the disk is full, `critical` frames use the reserved disk space.
         """
         try:
             if self._file.tell() > self._segment_bytes:
@@ -302,7 +302,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return the latest acknowledgement: the position up to which the store has all data."""
+    """Return the latest acknowledgement, which states up to which position the store has all data."""
     raw = read_json(folder / "acknowledged.json")
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
@@ -343,10 +343,10 @@ def drop_part(folder: Path, part: Part) -> None:
 
 
 def record_dropped_steps(folder: Path, last_step: int) -> None:
-    """Record that the sidecar lacks steps up to `last_step`."""
+    """Record that the sidecar lacks all steps up to `last_step`."""
     write_json(folder / "dropped.json", {"last_step": max(last_step, last_dropped_step(folder))})
 
 
 def last_dropped_step(folder: Path) -> int:
-    """Return the last step that the sidecar lacks; -1 if it lacks no step."""
+    """Return the last step that the sidecar lacks; -1 if it lacks none."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

@@ -56,7 +56,9 @@ class Store:
             from mlflow.tracking import MlflowClient
 
             _disable_connect_retries(tracking_uri)
-            mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global tracking URI
+            mlflow.set_tracking_uri(
+                tracking_uri
+            )  # MLflow resolves the locations of artifacts through the global tracking URI
             with lock_store_opening(tracking_uri):
                 self._client = MlflowClient(tracking_uri)
                 self._client.search_experiments(max_results=1)
@@ -148,7 +150,7 @@ class Store:
             return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store points of metrics. Points that are already stored stay unchanged. Points that the store refuses are counted and
+        """Store points of metrics. Points that the store already has stay unchanged. Points that the store refuses are counted and
         skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
@@ -262,7 +264,7 @@ class Store:
 
 
 def _data_sort_key(match: Any) -> tuple[int, int, str]:
-    """Return a sort key that puts the run with the most data first. Empty runs are sorted by id."""
+    """Return a sort key by which the run with the most data comes first. Runs without data are sorted by id."""
     newest_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
     return -newest_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
 

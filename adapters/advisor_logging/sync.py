@@ -46,7 +46,7 @@ MAX_RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A description of a spool, made by `inspect_spool`."""
+    """Description of a spool, as returned by `inspect_spool`."""
 
     folder: Path
     state: State
@@ -70,7 +70,7 @@ class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one li
 
 
 def find_spools(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders of all spools at or below the given `paths`. Raises ValueError for a path without spools."""
+    """Return the folders of all spools at or below the given `paths`. Raises ValueError if one of the paths contains no spool."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
@@ -84,7 +84,7 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
 
 
 def find_own_spools() -> list[Path]:
-    """Return this user's spools from all default folders."""
+    """Return this user's spools in all default folders."""
     return find_spools(
         [folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))]
     )
@@ -265,8 +265,8 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Return whether another copy of the spool has delivered the whole run. Raises NotDelivered if that copy may still deliver
-    it."""
+    """Return whether a different copy of this spool has already delivered the whole run. Raises NotDelivered if that copy may still
+    deliver it."""
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:

@@ -37,7 +37,7 @@ class Table:
         return self if len(at) == len(self) else self.select_rows(at)
 
     def select_rows(self, indices: Sequence[int]) -> Table:
-        """Return the rows at the given indices."""
+        """Return a table of the rows at the given indices."""
         columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in indices], [self.times_ms[i] for i in indices], columns)
 
@@ -53,7 +53,7 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
 
 
 class Completion(Protocol):
-    """Adds the values of other ranks to the rows of this process. Its methods are called in the writer thread only.
+    """Adds the values of other ranks to the rows of this process. Only the writer thread calls its methods.
 
     To bound memory, rows are returned without a rank's values if that rank has exited or is late.
     """

@@ -12,8 +12,8 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One stored value of one metric. The value can be NaN or infinite. Steps count from 0; times are in milliseconds since
-    1970."""
+    """One value of one metric, as it is stored. The value can be NaN or infinite. Steps count from 0; times are in milliseconds
+    since 1970."""
 
     name: str
     value: float
@@ -22,12 +22,12 @@ class Point:
 
 
 class Windows:
-    """Converts the rows of one training, in step order, into points.
+    """Converts the rows of one training, given in step order, to points.
 
     All metrics share the same windows, defined by `contract.window_width`. For a window of one step, the metric NAME gets one
     point. For a wider window, the metrics NAME (the mean), NAME.min and NAME.max get one point each, with the step and time of the
-    window's last row. If a window contains NaN or infinity, its mean is not finite. Minimum and maximum ignore NaN, so they
-    describe the other values of the window.
+    window's last row. If a window contains NaN or infinity, the mean over the window is not finite. Minimum and maximum ignore NaN,
+    so they describe the other values of the window.
     """
 
     def __init__(self) -> None:

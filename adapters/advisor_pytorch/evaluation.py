@@ -18,8 +18,8 @@ Refuse = Callable[[str, Exception], None]
 
 
 def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
-    """Return the metrics that can be logged, as numbers or as scalars on their devices. Call `refuse` for each of the other
-    metrics.
+    """Return the metrics that can be logged, either as numbers or as scalar tensors on their devices. Call `refuse` for each of the
+    other metrics.
 
     Raises TypeError if `metrics` is not a mapping.
     """
@@ -44,7 +44,7 @@ class MissingObjective:
     """Logs one warning if the first evaluations lack the objective, for example because its name is misspelt."""
 
     def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
-        """`warn` logs one line, once per key."""
+        """`warn` logs a one-line warning, once per key."""
         self._objective, self._warn = objective, warn
         self._evaluations, self._seen = 0, False
         self._others: set[str] = set()

@@ -50,6 +50,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def last_exception() -> BaseException | None:
-    """Return the exception that is ending this script; None if there is none."""
+    """Return the exception that is ending this script; None if no exception is ending it."""
     is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
     return None if is_interactive else getattr(sys, "last_value", None)

@@ -54,7 +54,7 @@ class FrameworkCallback:
 
     @property
     def recording(self) -> TuningLogger | None:
-        """The logger of the current or last training; None before the first training."""
+        """The logger of the current or most recent training; None before the first training."""
         return self._log or self._last_log
 
     def _start_recording(
@@ -120,7 +120,7 @@ def _is_plain_value(value: object) -> bool:
 
 @contextmanager
 def guard_training(what: str) -> Iterator[None]:
-    """Turn an error in the block into a warning, so that the training continues. what: the subject of the warning."""
+    """Turn an error in the `with` block into a warning, so that the training continues. what: the subject of the warning."""
     try:
         yield
     except Exception as error:

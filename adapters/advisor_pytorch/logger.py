@@ -47,7 +47,8 @@ Batch = TypeVar("Batch")
 
 
 class Best(NamedTuple):
-    """The best evaluation of a run: optimizer step, value of the objective, and its checkpoint if there is one."""
+    """The best evaluation of a run: its optimizer step, the value of the objective, and the checkpoint of the step if there is
+    one."""
 
     step: int
     value: float
@@ -75,11 +76,11 @@ class TuningLogger:
     A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 steps are logged individually, and later
     steps as a window's mean, `.min` and `.max` (`advisor.contract.window_width`). The docstring of the module `advisor_pytorch`
     lists all metrics and tags. The hyperparameters logged for the run are exactly `params`. The run ends with the `with` block,
-    with `close`, or at the interpreter's exit.
+    with a call of `close`, or at the interpreter's exit.
 
     With several optimizers, the steps of the first one are counted, and `train/grad_norm` covers all optimizers that stepped. If
     each parameter has its own optimizer, which steps during the backward pass, pass all optimizers. With a `GradScaler`, the logged
-    norm is that of the unscaled gradient. Skipped steps are not logged as rows, but counted in `train/skipped_steps`. If a fused
+    norm is that of the unscaled gradient. Skipped steps are not logged as rows; `train/skipped_steps` counts them. If a fused
     optimizer skips a step, the step numbers have a gap, because only the device knows of the skip; other skipped steps get no
     number.
 
@@ -87,9 +88,9 @@ class TuningLogger:
     on the same model closes the first logger. A value that cannot be logged never raises an error in the loop; one line at the end
     states the number of such values.
 
-    In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
-    all shards and the examples of all ranks. A rank that has exited or has no logger does not block the other ranks
-    (`advisor_pytorch.distributed.ranks`).
+    In distributed training (DDP, FSDP2), create a logger on every rank, in the same order: rank 0 records one run, with the
+    gradient norm of all shards and the examples of all ranks. A rank that has exited or has no logger does not block the other
+    ranks (`advisor_pytorch.distributed.ranks`).
     """
 
     def __init__(
@@ -126,47 +127,36 @@ class TuningLogger:
     ) -> None:
         """Begin to record the training.
 
-        Args:
-            model: the trained model; described in tags and saved in checkpoints.
-            optimizer: the model's optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of optimizers, the
-                main one first. Each gets a hook before and after its steps until the run is closed.
-            params: hyperparameters of the trial, by name.
-            objective: name of the metric by which trials are compared; pass its values to `evaluate`.
-            direction: "minimize" or "maximize"; None: as the objective's name says.
-            max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
-            batch_size: examples per call of `step` on this rank, if `batches` does not count them.
-            seed: the seed that you set; None logs PyTorch's seed.
+        Args: model: the trained model; described in tags and saved in checkpoints. optimizer: the model's optimizer, also inside a
+            wrapper of Accelerate or Lightning, or a sequence of optimizers, the main one first. Each gets a hook before and after
+            its steps until the run is closed. params: hyperparameters of the trial, by name. objective: name of the metric by which
+            trials are compared; pass its values to `evaluate`. direction: "minimize" or "maximize"; None: as the objective's name
+            says. max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped. batch_size: examples per
+            call of `step` on this rank, if `batches` does not count them. seed: the seed that you set; None logs PyTorch's seed.
             checkpoints: number of best checkpoints (by the objective) to keep besides the last one; 0 keeps none. Only rank 0
-                saves.
-            checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
-            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints.
-            scaler: gradient scaler, to be saved in checkpoints.
-            valid_loader: loader of the evaluations; described in tags, never iterated.
-            classes: names or number of the task's classes; None: from the data sets, if they declare classes.
-            save: your own function that writes a checkpoint, a file or a folder, to the given path, instead of
-                `advisor_pytorch.checkpoints.state.TrainingState`; its errors become warnings.
-            load: function that restores what `save` wrote to the given path, to resume.
-            save_on_all_ranks: call `save` on every rank with the same path, to gather a sharded state. Then every rank must
-                call `evaluate` with the objective; rank 0's value decides.
-            resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in `checkpoint_dir`
-                with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint. Restores
-                the training, its step count and its MLflow run, but not the position of a loader. In distributed training every
-                rank reads the checkpoint.
-            study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
-            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default".
-            run_name: MLflow run name; None: MLflow chooses.
-            run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new run; "new": always a new run.
-            start_step: number of the first step, if a run is continued.
-            tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
-            spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
-            close_timeout_s: maximum seconds for which `close` waits for the store.
-            guard: let a background process compare this run with the others of its study during the training. "warn" logs one line
-                if the run cannot become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the
-                training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several
-                ranks would have to stop at the same step, so "stop" only warns in distributed training.
-            autopsy: at the first non-finite loss or gradient norm, store what explains it as an artifact of the run, for
-                `advisor autopsy RUN`. The artifact contains no data, except with "batch": then it also holds the batches of that
-                step. Healthy steps cost almost nothing (`advisor_pytorch.autopsy.watch`).
+            saves. checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
+            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints. scaler: gradient scaler, to be saved in
+            checkpoints. valid_loader: loader of the evaluations; described in tags, never iterated. classes: names or number of the
+            task's classes; None: from the data sets, if they declare classes. save: your own function that writes a checkpoint, a
+            file or a folder, to the given path, instead of `advisor_pytorch.checkpoints.state.TrainingState`; its errors become
+            warnings. load: function that restores what `save` wrote to the given path, to resume. save_on_all_ranks: call `save` on
+            every rank with the same path, to gather a sharded state. Then every rank must call `evaluate` with the objective; rank
+            0's value decides. resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in
+            `checkpoint_dir` with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint.
+            Restores the training's state, its step count and its MLflow run, but not the position of a loader. In distributed
+            training every rank reads the checkpoint. study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
+            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default". run_name: MLflow run
+            name; None: MLflow chooses. run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new
+            run; "new": always a new run. start_step: number of the first step, if a run is continued. tracking_uri: MLflow's store;
+            None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory. spool: folder for points that wait for the
+            store; None: ADVISOR_SPOOL, or the user's state folder. close_timeout_s: maximum seconds for which `close` waits for the
+            store. guard: let a background process compare this run with the others of its study during the training. "warn" logs
+            one line if the run cannot become the best of its study, is not finite, diverges or is stuck. "stop" also sets
+            `should_stop`; if the training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the
+            reason. Several ranks would have to stop at the same step, so "stop" only warns in distributed training. autopsy: at the
+            first non-finite loss or gradient norm, store what explains it as an artifact of the run, for `advisor autopsy RUN`. The
+            artifact contains no data, except with "batch": then it also holds the batches of that step. Healthy steps cost almost
+            nothing (`advisor_pytorch.autopsy.watch`).
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -219,7 +209,7 @@ class TuningLogger:
         _open_loggers.add(self)
 
     def _close_earlier_loggers(self) -> None:
-        """Close earlier loggers that still record this model, for example if a notebook cell runs a second time."""
+        """Close earlier loggers that still record this model, for example because a notebook cell runs a second time."""
         for earlier in list(_open_loggers):
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
                 earlier._run.warn("second", "the run ends here: another TuningLogger now records its model")
@@ -287,7 +277,7 @@ class TuningLogger:
 
         If a step has several micro-batches, call this method for each of them; for the last one, call it after `optimizer.step()`.
         The mean of their losses is logged for the step. `examples` overrides `batch_size` for this call. `grad_norm` is for loops
-        whose optimizer runs no hooks (a replayed CUDA graph): passing it states that a step was made with this gradient norm.
+        whose optimizer runs no hooks (a replayed CUDA graph): passing it states that a step with this gradient norm was made.
         """
         if not self._capture.alive:
             return
@@ -301,9 +291,9 @@ class TuningLogger:
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation at the last step made or at `step`: numbers, or tensors with one element.
 
-        If checkpoints are kept and the objective is among the metrics, reading its value waits for the device, and saving the
-        training waits for the disk. No checkpoint is saved if the objective is not finite or `step` is an earlier step. The time
-        since the last step counts as evaluation time, not as training time.
+        If checkpoints are kept and the objective is among the metrics, reading the objective's value waits for the device, and
+        saving a checkpoint waits for the disk. No checkpoint is saved if the objective is not finite or `step` is an earlier step.
+        The time since the last step counts as evaluation time, not as training time.
         """
         if not self._is_active():
             return
@@ -353,10 +343,12 @@ class TuningLogger:
             self._run.refusals.add("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
-        """End the run and wait at most `close_timeout_s` seconds for the store. A second call of `close` does nothing.
+        """End the run, and wait at most `close_timeout_s` seconds until the store has its data. A second call of `close` does
+        nothing.
 
         `status` is one of `advisor.contract.STATUSES`; None derives it from `error`, the exception that ended the training, else
-        from the last loss and objective and the number of steps. Raises ValueError for any other status.
+        from the last loss and objective and the number of steps. Raises ValueError for any status not in
+        `advisor.contract.STATUSES`.
         """
         if status is not None and status not in contract.STATUSES:
             raise ValueError(f"status must be one of {', '.join(contract.STATUSES)}, not {status!r}")

@@ -21,7 +21,7 @@ class Refusals:
         self._warn = warn
 
     def add(self, kind: str, error: Exception) -> None:
-        """Count a value that could not be logged, and warn about the first one of its kind."""
+        """Count a value that could not be logged, and warn about the first such value of its kind."""
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
         self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training goes on")
@@ -32,7 +32,8 @@ class Refusals:
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training goes on")
 
     def sum_up(self, failed_steps: int) -> int:
-        """Warn about all counted values if any kind of value occurred more than once. Return the number of lost points."""
+        """Warn about all counted values if any kind of value occurred more than once. Return the number of points that were
+        lost."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())

@@ -30,7 +30,7 @@ from advisor_pytorch.steps.rows import PendingChunk
 from advisor_pytorch.steps.sharding import choose_norm_measure
 
 MAX_DRAIN_S = 10.0
-"""Maximum seconds to wait at the end of a run until its last values are on disk."""
+"""Maximum seconds to wait at the end of a run until the last values are on disk."""
 
 
 class Run:
@@ -113,7 +113,7 @@ class Run:
         self.observations.loaders(valid=valid_loader)
 
     def loaders(self, train: Iterable[Any] | None, valid: Iterable[Any] | None) -> None:
-        """Describe the loaders of training and evaluations."""
+        """Describe the loaders of training and evaluations in tags."""
         if train is not None:
             self.ranks.send(loader_facts(train))
         if self.observations is not None:

@@ -110,8 +110,8 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Return the number of classes, given the number or the class names. Raises TypeError or ValueError if the number of classes is
-    below 2."""
+    """Return the number of classes, given either that number or the class names. Raises TypeError or ValueError if the number of
+    classes is below 2."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes

@@ -1,4 +1,4 @@
-"""Selects the hyperparameters among the Trainer's arguments and the model's configuration."""
+"""Selects the hyperparameters to log among the Trainer's arguments and the entries of the model's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TuningCallback`, which records a training with the Transformers Trainer."""
+"""`TuningCallback`, a Trainer callback that records a training for the tuning advisor."""
 
 from __future__ import annotations
 

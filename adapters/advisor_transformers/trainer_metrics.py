@@ -12,7 +12,7 @@ _PREFIX = "train/"
 
 
 def own_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the training metrics in a line of the trainer's log, by their names under `train/`.
+    """Return the training metrics in one line of the trainer's log, named `train/NAME`.
 
     The result is empty for a line of an evaluation and for the summary at the end of the training.
     """

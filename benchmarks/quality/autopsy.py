@@ -5,8 +5,8 @@
     python benchmarks/quality/autopsy.py --device cuda
 
 "At once": values are known at the step, as on a CPU or in a replay. "Late": loss and gradient norm become known 40 steps later, as
-on a GPU; measured with and without `autopsy="batch"`. With `--device cuda`, the trainings run on the GPU, and the late modes use
-the hook's real delay.
+on a GPU; measured with and without `autopsy="batch"`. With `--device cuda`, the trainings run on the GPU, and the delay of the late
+modes is the hook's real delay.
 
 A verdict is right if it names the true cause and the faulty tensor, layer or operation. If the fault of a training causes no
 non-finite value, another training is drawn instead. A healthy training, without a fault, must produce no autopsy record.

@@ -118,7 +118,7 @@ class ZeroEpsilon(Training):
 
 
 class BrokenLayer(Training):
-    """The user's code overwrites weights of one layer with a non-finite value."""
+    """The user's code overwrites some weights of one layer with a non-finite value."""
 
     cause = "layer"
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ARG002 - a healthy training does not need the number of its step
 """A small healthy training, into which each class of `autopsy_faults.py` inserts one fault.
 
-The seed chooses the network, the optimizer, the data and the step of the fault.
+The seed of a training determines the network, the optimizer, the data and the step of the fault.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Training:
         return (torch.optim.Adam if kind == "adam" else torch.optim.AdamW)(weights, 10 ** self.draw.uniform(-3.3, -2.3))
 
     def batch(self, i: int) -> Batch:
-        """Return the batch of step i."""
+        """Return the batch of training step i."""
         x = torch.randn(self.size, 6)
         y = x @ self.truth + 0.1 * torch.randn(self.size, max(self.classes, 1))
         return x, y.argmax(1) if self.classes else y

@@ -37,7 +37,8 @@ _RUN_STATUS: Mapping[str, RunStatus] = {
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of labelled cases: `cases.jsonl`, and for each data set a folder with `trials.parquet` and `curves.parquet`."""
+    """A folder of labelled cases: it has the file `cases.jsonl`, and for each data set a folder with `trials.parquet` and
+    `curves.parquet`."""
 
     name: str
     folder: Path

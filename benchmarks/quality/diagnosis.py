@@ -156,7 +156,7 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
 
 
 def measured_scores(answers: Iterable[Answer]) -> list[Measured]:
-    """Return the scores of each rule by number of trials, in the form that the rules' pages quote."""
+    """Return the scores of each rule by the number of trials in the study, in the form that the rules' pages quote."""
     by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
     return [
@@ -166,7 +166,7 @@ def measured_scores(answers: Iterable[Answer]) -> list[Measured]:
 
 
 def write(rows: Iterable[Measured]) -> None:
-    """Write the table that the rules' pages and the reports quote."""
+    """Write the table of scores that the rules' pages and the reports quote."""
     with path_of_table().open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(Measured)])

@@ -136,7 +136,7 @@ def run_loop(
     single: bool,
 ) -> None:
     """Run a loop of proposals. propose: returns the next setting and whether it is truly better than the incumbent."""
-    incumbent, settings, repeated = first, [first], 1  # the baseline is setting number 1
+    incumbent, settings, repeated = first, [first], 1  # the baseline counts as the first setting
     keeps = wrong = 0
     for number in range(1, proposals + 1):
         candidate, better = propose(incumbent)

@@ -39,7 +39,7 @@ def true_gains(number: int, harm: float) -> list[float]:
 
 @dataclass
 class Loop:
-    """A loop that ends when its budget of runs is spent."""
+    """A loop of proposals that ends when its budget of runs is spent."""
 
     budget: int
     effects: Sequence[float]
@@ -72,7 +72,7 @@ class Loop:
         setting.run(WORLDS["normal"], self.rng)
 
     def _propose(self, incumbent: SimulatedSetting) -> tuple[SimulatedSetting, bool]:
-        if self.proposed and self.proposed[-1][1] is incumbent:  # the last proposal was not kept
+        if self.proposed and self.proposed[-1][1] is incumbent:  # the last proposal was rejected
             self.queue.append(self.proposed[-1][0])
         idea = self.queue.popleft() if self.queue else -1
         self.proposed.append((idea, incumbent, self.runs))

@@ -173,7 +173,7 @@ class FalseAlarms:
             return False
         first = float(trial.costs[0])
         if not first - trial.best[at] > MOVED * (first - lowest) and self._is_stuck(trial, at, completed):
-            return True  # the condition above is weaker and fast
+            return True  # the condition above implies this one and is faster to check
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:

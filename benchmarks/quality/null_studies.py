@@ -79,7 +79,7 @@ def draw_settings(random: Random, count: int) -> list[dict[str, Any]]:
 def noise_results(
     count: int, *, digits: int = 9, failed: float = 0.0, adaptive: bool = False, cliff: bool = False, bowl: bool = False
 ) -> Make:
-    """Return a maker of studies of `count` trials with results that are noise, rounded to `digits`; a share `failed` diverged.
+    """Return a generator of studies of `count` trials with results that are noise, rounded to `digits`; a share `failed` diverged.
 
     adaptive: the sampler prefers regions with good results. cliff: trials above a learning rate fail. bowl: results depend on the
     learning rate, whose best value is inside the range.
@@ -215,7 +215,7 @@ def healthy_curves(
     schedule: str = "cosine",
     epochs: int = 0,
 ) -> Make:
-    """Return a maker of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant.
+    """Return a generator of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant.
 
     epochs: number of epochs of a training, which is noted; 0: not noted.
     """

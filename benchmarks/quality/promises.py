@@ -36,7 +36,8 @@ class Count(NamedTuple):
     family: str
     alarms: int
     judged: int
-    """Number of studies that the rule could judge. On the other studies, the rule reported missing data, which is not an alarm."""
+    """Number of studies on which the rule had enough data to judge. On the other studies, the rule reported missing data, which is
+    not an alarm."""
     studies: int
 
     def p(self, promise: float) -> float:
@@ -47,7 +48,7 @@ class Count(NamedTuple):
 
 
 def promises() -> dict[str, float]:
-    """Return the promised false-alarm rate of each rule that states one."""
+    """Return, for each rule that promises a false-alarm rate, this rate."""
     return {r.rule_id(): float(vars(r)["false_alarms"]) for r in load_rules() if "false_alarms" in type(r).model_fields}
 
 

@@ -45,7 +45,7 @@ NOTED = ("python", "mlflow", "torch", "sqlalchemy", "lightning", "transformers",
 
 @dataclass(frozen=True)
 class Cell:
-    """A combination of versions, and how to test it."""
+    """A combination of package versions, and how to test it."""
 
     name: str
     python: str = PYTHON
@@ -158,7 +158,8 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
 
 
 def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result) -> None:
-    """Run the checks of a cell. Raises CheckFailed if the cell needs the newest MLflow and that version cannot be installed."""
+    """Run the checks of a cell in its environment. Raises CheckFailed if the cell needs the newest MLflow and that version cannot
+    be installed."""
     if cell.name.startswith("store-"):
         _use_store(place, newest(), result)
     elif cell.tests:

@@ -198,7 +198,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class FaultyProxy:
-    """Forwards requests to a server and injects faults by a seeded random schedule."""
+    """Forwards requests to a server and injects faults according to a seeded random schedule."""
 
     def __init__(
         self, upstream_port: int, share: float = 0.0, seed: int = 0, faults: Sequence[str] = FAULTS, only: str = ""

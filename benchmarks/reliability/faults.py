@@ -154,7 +154,7 @@ def database_restarts(stage: Stage) -> Training:
 
 
 def shipper_killed(stage: Stage) -> Training:
-    """Kill the shipper after the server has stored a batch and before the shipper gets the response."""
+    """Kill the shipper after the server has stored a batch, but before the shipper gets the response."""
     with stage.behind_proxy() as proxy:
         training = stage.train("shipper", proxy.uri)
         seen = Counter[str]()

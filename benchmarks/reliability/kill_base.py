@@ -61,7 +61,7 @@ class KilledCommand:
                 shutil.copy(source, to.with_name(to.name + suffix))
 
     def runs(self) -> dict[str, object]:
-        """Return the complete runs in the store."""
+        """Return the runs in the store that are complete."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             self.copy(copy := Path(place) / "copy.db")
             with closing(sqlite3.connect(copy)) as database:

@@ -45,7 +45,7 @@ with Path("ended").open("a") as file:
 
 
 class Run(KilledCommand):
-    """`advisor run` with four trials, two at a time."""
+    """The command `advisor run` with four trials, two at a time."""
 
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__(folder)

@@ -83,7 +83,7 @@ class Victim(Protocol):
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], log: str, count: Any, kill_at: int) -> None:
-    """Run the command in this process and kill it at operation number `kill_at`."""
+    """Run the command in this process, and kill the process at operation number `kill_at`."""
     os.environ.update(environment)
     os.chdir(Path(log).parent)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -6,14 +6,14 @@
     python benchmarks/speed/overhead.py --threads 1 --cpu-time  # on a shared machine
 
 All loggers train the same model with the same optimizer in the same loop. The loggers take turns with short blocks of bare and
-logged steps, so that other load on the machine affects all of them alike. Each block of logged steps is compared with the block of
+logged steps, so that other load on the machine affects all loggers alike. Each block of logged steps is compared with the block of
 bare steps before it; the table shows the median and the middle half of the differences. A logger's background work counts if it
 happens during the logger's block of steps. Background work that remains at the end of a block is awaited but not timed. Not timing
 it favours loggers with much background work, but the blocks are long enough for our writer thread to keep up. A CUDA device is
 synchronised only at the end of a block.
 
-Our hook logs everything: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. The cost
-of our hook is also shown without the gradient norm, the only part whose cost grows with the model. The other loggers log three
+Our hook logs all its metrics: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. The
+cost of our hook is also shown without the gradient norm, the only part whose cost grows with the model. The other loggers log three
 metrics at every step. All stores are SQLite databases. On a GPU, the script also makes a complete run in which any synchronisation
 with the device is an error.
 """

@@ -85,7 +85,7 @@ def _reachable(root: Any) -> list[Any]:
 
 
 def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the parameters that an operation takes as input, directly or through transparent operations."""
+    """Yield the parameters that are inputs of an operation, directly or through transparent operations."""
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable

@@ -1,5 +1,5 @@
-"""Counts the non-finite values in a model, its gradients, its optimizers' state and a batch. Counting blocks until the device has
-finished its queued work."""
+"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting blocks until the
+device has finished its queued work."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import SeenBatch
 
 MAX_BYTES = 60_000
-"""Maximum size of the JSON file in bytes. If the JSON text is longer, the least informative entries are omitted."""
+"""Maximum size of the autopsy's JSON file in bytes. If the JSON text is longer, the least informative entries are omitted."""
 _LEAST_TELLING = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
 SCHEMA = 1
 
@@ -32,7 +32,7 @@ class AutopsyFile:
         self._history = History()
 
     def add_rows(self, table: Table) -> int | None:
-        """Add the logged rows of the training. Return the first step whose loss or gradient norm is not finite; None if there is
+        """Add the logged rows of the training. Return the first step with a non-finite loss or gradient norm; None if there is
         none."""
         self._history.add(table)
         return self._history.bad_step
@@ -58,7 +58,7 @@ class AutopsyFile:
 
 
 def to_text(record: Mapping[str, Any]) -> str:
-    """Return the record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as texts."""
+    """Return the autopsy record as JSON of at most `MAX_BYTES` bytes; non-finite numbers become texts."""
     small = {key: _to_plain_value(value) for key, value in record.items()}
     for key in _LEAST_TELLING:
         if len(json.dumps(small)) <= MAX_BYTES:

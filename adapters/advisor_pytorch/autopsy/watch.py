@@ -29,7 +29,7 @@ MAX_INSPECTIONS = 8
 """Maximum number of inspections at non-finite losses whose step is skipped, for example by a gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
 """After `MIN_STEPS` steps, a gradient norm counts as a spike if it is `SPIKE_FACTOR` times the largest earlier norm. The batches of
-the first `MAX_SPIKES` spikes are described."""
+the first `MAX_SPIKES` spikes are described in the autopsy."""
 FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
 """Number of batches after the first non-finite value that are described for comparison, and number of steps to wait for them."""
 RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
@@ -238,7 +238,7 @@ class Autopsy:
             self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
     def _begin(self, metric: str, value: float, step: int) -> None:
-        """Begin the record of the first non-finite value."""
+        """Begin the record about the first non-finite value."""
         facts = self._candidate or self._inspect(None)
         record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
         self._record = record | facts

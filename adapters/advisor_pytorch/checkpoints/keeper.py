@@ -19,9 +19,9 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable_folder
 
 Save = Callable[[Path], object]
-"""The user's function that writes the training state to a file or folder at the given path."""
+"""The user's function that writes the training's state to a file or folder at the given path."""
 Load = Callable[[Path], object]
-"""The user's function that restores the training state from the given path."""
+"""The user's function that restores the training's state from the given path."""
 Write = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
 Warn = Callable[[str, str], None]
@@ -45,7 +45,7 @@ class CheckpointKeeper:
     """
 
     def __init__(self, checkpoints: Checkpoints, write: Write, *, together: bool, leads: bool, warn: Warn) -> None:
-        """together: whether all ranks take part in saving. leads: whether this process is rank 0."""
+        """together: whether all ranks take part in saving a checkpoint. leads: whether this process is rank 0."""
         self.checkpoints, self._write = checkpoints, write
         self._together, self._leads, self._warn = together, leads, warn
 
@@ -60,7 +60,7 @@ class CheckpointKeeper:
         `value` waits for the device.
 
         `value` is None if the objective could not be read. With `together`, every rank must call this method, because rank 0
-        decides.
+        decides for all ranks.
         """
         if not self.checkpoints.keep:
             return False
@@ -85,7 +85,7 @@ class CheckpointKeeper:
             self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line_error(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update fields of the run's description, which is stored with the run's checkpoints. Fields that are None stay
+        """Update fields of the run's description, which is stored with the run's checkpoints. Fields whose value is None stay
         unchanged."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change

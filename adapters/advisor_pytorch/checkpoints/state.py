@@ -34,7 +34,7 @@ class TrainingState:
     | `step`, `steps_made`, `objective`, `value` | time of the checkpoint, and name and value of the objective; `value` None if not
     evaluated |
 
-    Read a checkpoint with `torch.load(path, weights_only=True)`. The checkpoint does not contain the position in the training data.
+    Read a checkpoint with `torch.load(path, weights_only=True)`. The checkpoint does not contain the position of the data loader.
     """
 
     def __init__(

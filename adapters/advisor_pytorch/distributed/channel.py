@@ -46,8 +46,8 @@ _numbers = itertools.count()
 
 
 class _Slots:
-    """The message slots of one run in the key-value store of the distributed training. If the store is unavailable, every method
-    may hang or raise an error."""
+    """The message slots of one run in the key-value store of the distributed training. If the key-value store is unavailable, every
+    method may hang or raise an error."""
 
     def __init__(self, number: int) -> None:
         from torch.distributed import distributed_c10d  # some builds of PyTorch lack this module
@@ -124,7 +124,8 @@ class _ChannelThread:
 
 
 class RankSender(_ChannelThread):
-    """Sends the steps, facts and warnings of a rank to rank 0. On ranks other than 0, this class replaces the recorder."""
+    """Sends the steps, facts and warnings of a rank to rank 0. On ranks other than 0, a `RankSender` takes the place of the
+    recorder."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -215,7 +216,7 @@ class RankReceiver(_ChannelThread):
         self._merger.connect(world_size)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts of rank 0 itself."""
+        """Update the facts about rank 0 itself."""
         self._facts[0] = {**(self._facts[0] or {}), **facts}
 
     def take(self, tables: Sequence[Table]) -> list[Table]:
@@ -242,7 +243,7 @@ class RankReceiver(_ChannelThread):
         return rows_to_tables(rows + self._merge_received([]))
 
     def tags(self) -> dict[str, str]:
-        """Return tags with the facts of all ranks received so far."""
+        """Return tags with the facts of all ranks that have been received so far."""
         tags = {contract.TAG_RANKS: rank_facts.describe_ranks(self._parallel, self._backend, self._facts)}
         if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)

@@ -23,7 +23,7 @@ class Merger:
     """Keeps the steps of rank 0 until the values of other ranks arrive, and returns the merged steps in order. Times are in
     seconds.
 
-    If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends again.
+    If a step has waited `wait_s` seconds for a rank, later steps do not wait for this rank until it sends values again.
     """
 
     def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
@@ -39,7 +39,7 @@ class Merger:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any step is waiting for another rank."""
+        """Whether any step is still waiting for the values of a rank."""
         return bool(self._waiting)
 
     def connect(self, world_size: int) -> None:
@@ -113,7 +113,7 @@ def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]
 
 
 def _merge_clippings(merged: dict[str, float]) -> None:
-    """Replace gradient norms and their limits by `contract.CLIPPED`: 1 if any norm exceeded its limit, else 0."""
+    """Replace gradient norms and clipping thresholds by `contract.CLIPPED`: 1 if any norm exceeded its threshold, else 0."""
     norms = {name.removeprefix(NORM): merged.pop(name) for name in list(merged) if name.startswith(NORM)}
     limits = {name.removeprefix(LIMIT): merged.pop(name) for name in list(merged) if name.startswith(LIMIT)}
     if both := norms.keys() & limits.keys():

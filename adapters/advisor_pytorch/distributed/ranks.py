@@ -50,14 +50,14 @@ class Ranks:
             self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
-        """Open the channel to the other ranks and send the facts of this rank."""
+        """Open the channel to the other ranks, and send the facts about this rank."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
                 channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:
-        """Send facts of this rank to rank 0. Return whether the training has other ranks."""
+        """Send facts about this rank to rank 0. Return whether the training has other ranks."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(facts)
@@ -84,7 +84,7 @@ class Ranks:
         return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
-        """Send the remaining data of a rank other than 0 and close the channel."""
+        """On a rank other than 0, send the remaining data and close the channel."""
         if self._sender is not None:
             self._sender.close()
 

@@ -19,7 +19,7 @@ from advisor_pytorch.facts import averaging, schedules
 
 
 class ScheduleAndAveraging(NamedTuple):
-    """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; each is None if nothing was found."""
+    """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; a value is None if no such object was found."""
 
     schedule: dict[str, str] | None
     averaging: dict[str, str] | None

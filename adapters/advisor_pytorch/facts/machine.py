@@ -14,7 +14,7 @@ from advisor import contract
 from advisor_pytorch.steps.device import model_device
 
 SAMPLE_INTERVAL_S = 5.0
-"""Minimum seconds between two rows of device metrics."""
+"""Minimum seconds between two logged rows of device metrics."""
 _MAX_REGULAR_ROWS = 500
 """Number of rows after which the interval between rows grows, so that a run of one week yields 3,000 rows instead of 120,000."""
 

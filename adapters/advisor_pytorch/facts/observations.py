@@ -87,7 +87,7 @@ class Observations:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """Search once more for schedulers and weight averaging. Return all observed facts as tags."""
+        """Search once more for schedulers and weight averaging. Return all facts observed so far as tags."""
         self._log_found_objects()
         return dict(self._tags)
 

@@ -102,7 +102,7 @@ def unwrap_optimizer(optimizer: Any) -> Any:
 
 
 def _is_plain_value(value: object) -> bool:
-    if isinstance(value, (tuple, list)):  # such as Adafactor's eps or Rprop's etas
+    if isinstance(value, (tuple, list)):  # tuples such as Adafactor's eps or Rprop's etas
         return all(part is None or isinstance(part, (bool, int, float, str)) for part in value)
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 

@@ -1,10 +1,10 @@
 """Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which dtype the network computes.
 
-The graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped or changed,
-and the backward pass can still use the graph. Operations that `torch.compile` fused or that activation checkpointing hides are
-missing from the graph.
+The autograd graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped or
+changed, and the backward pass can still use the graph. Operations that `torch.compile` fused or that activation checkpointing hides
+are missing from the graph.
 
-A residual addition adds the output of a branch with weights to the branch's input x. If n is a normalisation, a block is:
+A residual addition adds the output of a branch with weights to x, the input of that branch. If n is a normalisation, a block is:
 
 - *pre-norm*, x + f(n(x)) or x + n(f(x)): normalisation happens in the branch, and not between one addition and the next;
 - *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
@@ -195,7 +195,7 @@ def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, b
 def _trace_to_addition(
     node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
-    """Trace a value back to a residual addition, through norms but not through weights.
+    """Trace a value back to a residual addition, passing through norms but not through weights.
 
     Return (the addition, or None if there is none; whether a norm lies between).
     """
@@ -212,8 +212,8 @@ def _trace_to_addition(
 
 
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a norm node. If the norm consists of elementary operations, return the residual addition that precedes
-    them."""
+    """Return the input of a node that normalises. If the norm consists of elementary operations, return the residual addition that
+    precedes them."""
     ways = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None

@@ -27,7 +27,7 @@ _REPORTED_LIBRARIES = (
 
 
 def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return the tags of `advisor.contract` that are known before the first training step."""
+    """Return the tags of `advisor.contract` whose values are known before the first training step."""
     at = model_device(model)
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
@@ -93,7 +93,7 @@ def validation_loader_tags(loader: object) -> dict[str, str]:
 
 
 def tag_text(value: object) -> str:
-    """Return the value of a fact as the text of a tag."""
+    """Return a fact's value as the text of a tag."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

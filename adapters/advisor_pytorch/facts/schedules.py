@@ -15,7 +15,7 @@
 | `ReduceLROnPlateau`, and others that watch a metric | plateau |
 | any other class | from its name |
 
-The kind describes how the learning rate falls. A constant phase before the fall is ignored (warmup, stable, decay). A function is
+The kind describes how the learning rate falls. A constant phase before the fall (warmup, stable, decay) is ignored. A function is
 only evaluated if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 

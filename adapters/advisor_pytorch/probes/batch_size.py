@@ -1,4 +1,4 @@
-"""Measures training throughput at increasing batch sizes: see `batch_size_sweep`."""
+"""Measures training throughput at increasing batch sizes with the function `batch_size_sweep`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ class Bench:
         experiment: str,
         tracking_uri: str | None,
     ) -> None:
-        """Copy the training's state. Raises TypeError or ValueError with a one-line message if the probe is impossible."""
+        """Copy the training's state. Raises TypeError or ValueError with a one-line message if the probe cannot run on this
+        training."""
         several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
         self.optimizers = [unwrap_optimizer(one) for one in several]
         check_training(model, self.optimizers)

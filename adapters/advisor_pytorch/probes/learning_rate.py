@@ -111,10 +111,10 @@ def learning_rate_range(
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The learning rates are evenly spaced on a log scale. A trial that diverges is stopped. First, the same steps run at a learning
-    rate of 0: the untrained model's loss on these batches is the reference for a fall. Each learning rate is one MLflow run with
-    the param `learning_rate`, the objective `probe/loss`, the status diverged if the trial diverged, and everything that
-    `TuningLogger` logs.
+    The learning rates are evenly spaced on a log scale. A trial is stopped as soon as it diverges. First, the probe runs the same
+    steps at a learning rate of 0: a trial's fall is measured from the untrained model's loss on these batches. Each learning rate
+    is one MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if the trial diverged, and
+    everything that `TuningLogger` logs.
 
     All trials see the same batches if `step` draws them with the global generators of PyTorch, Python or NumPy. The iterator of a
     loader continues from trial to trial, unless `reset` creates a new one. The loss is read after every step, which waits for the

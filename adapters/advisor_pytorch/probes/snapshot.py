@@ -21,7 +21,7 @@ class Snapshot:
     def __init__(
         self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Stateful] = ()
     ) -> None:
-        """Copy the states of all objects. Errors of the objects in `also` propagate."""
+        """Copy the states of all objects. Errors raised by the objects in `also` propagate."""
         self._optimizers, self._also = optimizers, also
         modules = list(model.modules())
         self._modes = [(m, m.training) for m in modules]
@@ -64,7 +64,7 @@ class Snapshot:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
     def _copy_state(self, value: Any) -> Any:
-        """Store copies of the tensors in `value`. Return a copy of `value` whose new containers hold the original tensors."""
+        """Store copies of the tensors in `value`. Return a copy of `value` with new containers that hold the original tensors."""
         if isinstance(value, torch.Tensor):
             self._copy_tensor(value)
             return value

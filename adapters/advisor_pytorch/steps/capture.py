@@ -41,12 +41,12 @@ MAX_HAND_OVER_S = 0.25
 class StepCapture:
     """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first optimizer, which leads, are counted.
 
-    A row opens after the leading optimizer's `step()`. The row closes when the loop calls `add_loss`, or before the next step if
-    the loop does not log every step. If the loop logs the losses of micro-batches before the optimizer step, the row gets their
-    mean. A row has the norms of all optimizers that have stepped since the last row.
+    A row for a step opens after the leading optimizer's `step()`. The row closes when the loop calls `add_loss`, or before the next
+    step if the loop does not log every step. If the loop logs the losses of micro-batches before the optimizer step, the row gets
+    their mean. A row has the norms of all optimizers that have stepped since the last row.
 
     A step that a gradient scaler skips has no row of its own. With a fused optimizer, a skipped step leaves a gap in the step
-    numbers, because only the device knows of the skip; otherwise it gets no number.
+    numbers, because only the device knows of the skip; with any other optimizer, a skipped step gets no number.
 
     losses_without_step: number of dropped losses; failures: number of errors; skipped: number of steps without a number.
     """
@@ -62,7 +62,8 @@ class StepCapture:
         in_parts: bool = False,
         watch: StepWatch | None = None,
     ) -> None:
-        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are this rank's parts (see `merging`)."""
+        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are only this rank's parts of the norms
+        over all ranks (see `merging`)."""
         self._watch = watch
         self._optimizers, self._owner = list(optimizers), owner
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}

@@ -34,7 +34,7 @@ class Clock:
         self._arrival: torch.cuda.Event | None = None
 
     def batch(self, waited_s: float, examples: int | None) -> None:
-        """Record a batch that arrived after a wait."""
+        """Record a batch that arrived from the loader after a wait."""
         self._waits = True
         self._waited += waited_s
         self.batches += 1
@@ -48,7 +48,8 @@ class Clock:
             self._arrival = _record_event(self._device)
 
     def step(self, row: list[float]) -> int:
-        """Append the times of a finished step to its row. Return their number n; the times are the first n of TIME_METRICS."""
+        """Append the times of a finished step to the row of that step. Return their number n; the times are the first n of
+        TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None

@@ -66,7 +66,7 @@ class ClipScope(NamedTuple):
     """The optimizers that train the parameters in a given list."""
 
     optimizers: tuple[int, ...]
-    """Indexes of the optimizers that train at least one of the parameters."""
+    """Indices of the optimizers that train at least one of the parameters."""
     is_all: bool
     """Whether the list contains exactly the parameters that these optimizers train."""
 

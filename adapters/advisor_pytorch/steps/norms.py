@@ -1,4 +1,4 @@
-"""Collects the gradient norms of steps before clipping, and records whether gradients were clipped."""
+"""Collects the gradient norms of steps from before clipping, and records whether gradients were clipped."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Norms:
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
     def clip_scope(self, clipping: Clipping) -> ClipScope:
-        """Return the optimizers that a clipping affects."""
+        """Return the optimizers whose gradients a clipping affects."""
         return self._scopes.scope_of(clipping.parameters)
 
     def record_clipping(self, clipping: Clipping, scope: ClipScope) -> None:
-        """Record that the gradients of these optimizers are about to be clipped."""
+        """Record that the gradients of the optimizers in `scope` are about to be clipped."""
         if self._measure is None:
             return
         own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
@@ -99,7 +99,7 @@ class Norms:
         self._by_value.pop(k, None)
 
     def drop_norms(self, k: int) -> None:
-        """Discard the norms of a step that optimizer k skips."""
+        """Discard the norms of a step that is skipped by optimizer k."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
         self._clips = []

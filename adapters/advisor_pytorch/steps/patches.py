@@ -9,7 +9,8 @@ Listener = TypeVar("Listener")
 
 
 class Patches(Generic[Listener]):
-    """Replaces functions by wrappers while there are listeners. A wrapper calls all `listeners`, which must not raise errors."""
+    """Holds the replaced functions and the listeners of their wrappers. A wrapper calls all `listeners`, which must not raise
+    errors."""
 
     def __init__(self, install: Callable[[], None]) -> None:
         """install: function that calls `replace` for each function that needs a wrapper."""

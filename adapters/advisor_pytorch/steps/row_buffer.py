@@ -43,7 +43,7 @@ class RowBuffer:
             stretch.events.append(events)
 
     def take(self) -> list[Stretch]:
-        """Return the collected stretches and empty the buffer."""
+        """Return the collected stretches of rows, and empty the buffer."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
             self._stretch = Stretch(self._stretch.layout)

@@ -55,7 +55,8 @@ class Layout:
 
 @dataclass(slots=True)
 class Stretch:
-    """Consecutive rows with the same layout. The training thread appends rows and then passes the stretch to the writer thread."""
+    """Consecutive rows with the same layout. The training thread appends rows to a stretch, and then passes the stretch to the
+    writer thread."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)
@@ -89,7 +90,7 @@ class PendingChunk:
         return all(transfer.ready() for transfer in self._transfers)
 
     def tables(self) -> list[Table]:
-        """Return the rows as tables of metrics. This method may be called only once."""
+        """Return the rows of the chunk as tables of metrics. This method may be called only once."""
         both = zip(self._stretches, self._transfers, strict=True)
         tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]

@@ -37,7 +37,7 @@ def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
 def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
     """Return a plain tensor with the value of `tensor`, which must be the same on all ranks.
 
-    Raises ValueError if this rank holds only a shard of the tensor.
+    Raises ValueError if this rank holds only a shard of `tensor`.
     """
     if not is_sharded(tensor):
         return tensor

@@ -130,7 +130,7 @@ class _AdvisedSearch:
         return following
 
     def legal(self, spec: StudySpec, _before: StudySpec, /) -> StudySpec:
-        """Return the study without fields that the task does not support."""
+        """Return the study without the fields that the task does not support."""
         return self.task.legal(spec)
 
     def _judge(self, space: StudySpec, trials: Sequence[Trained]) -> None:

@@ -43,7 +43,7 @@ Search = Callable[[Task, int], SearchResult]
 
 
 def searches() -> dict[str, Search]:
-    """Return the installed contenders by name."""
+    """Return the searches of the installed tools, by name."""
     contenders: dict[str, Search] = {
         "TPE": lambda task, seed: _optuna("TPESampler", task, task.start, task.trials, seed),
         "GP": lambda task, seed: _optuna("GPSampler", task, task.start, task.trials, seed),

@@ -57,7 +57,7 @@ class Task(Protocol):
 
     @property
     def floor(self) -> float:
-        """The lowest cost that `judge` can return; NaN if unknown."""
+        """The lowest cost that `judge` can return for the task; NaN if unknown."""
 
     @property
     def start(self) -> StudySpec:

@@ -23,7 +23,7 @@ from loop.results import cached_outcome
 from loop.task import FIRST_JUDGED_SEED, Outcome, Setting, Space
 
 JUDGED_TRAININGS = 4
-"""Number of trainings that judge a chosen setting."""
+"""Number of trainings by whose mean cost a chosen setting is judged."""
 FAILED_COST = {"val/loss": 10.0, "val/error": 1.0}
 """Cost that is assigned to a training without a result, by objective."""
 HYPERPARAMETERS = frozenset(f.name for f in fields(Training))
@@ -59,7 +59,7 @@ class TrainingTask:
         )
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Train, or return the stored outcome of the same training."""
+        """Run the training, or return the stored outcome of the same training."""
         from loop.train import train
 
         training = self._start_training(setting)

@@ -1,4 +1,4 @@
-"""The recorded studies: the cause that is switched on in each study, and the rules that should or should not fire.
+"""The recorded studies: for each study, the cause that is switched on, and the rules that should or should not fire.
 
 The labels of a study follow from its cause, never from the verdict of a rule. No rule in `QUIET` may fire on the `healthy` studies
 of the same tasks. A rule about a fact, such as shuffling, may not fire on a study that keeps the default of this fact

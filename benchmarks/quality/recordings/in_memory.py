@@ -51,7 +51,7 @@ class InMemoryRecorder(Recorder):
         return True
 
     def _watch_shipper(self) -> None:
-        """Do nothing: there is no shipper."""
+        """Do nothing, because there is no shipper."""
 
 
 def record(name: str, training: Training, params: Sequence[Mapping[str, Value]], first_seed: int) -> Experiment:

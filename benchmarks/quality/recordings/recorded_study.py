@@ -27,7 +27,7 @@ class RecordedStudy:
 
     name: str
     cause: str
-    """Description of the cause that was switched on."""
+    """Description of the cause that is switched on in the study."""
     training: Training
     space: Mapping[str, Parameter]
     labels: tuple[Label, ...]

@@ -40,7 +40,7 @@ class Training:
     """Kind of attention whose largest logit is logged at each step: plain, or with normalised queries and keys; None: no logit is
     logged."""
     unused: float = 0.0
-    """A hyperparameter that the training ignores."""
+    """A hyperparameter that is logged but has no effect on the training."""
     # Possible causes.
     n_train: int = 1200
     n_valid: int = 500

@@ -61,8 +61,8 @@ def real_edge(random: Random, count: int) -> SimulatedStudy:
 
 
 def one_rate(random: Random) -> SimulatedStudy:
-    """Return a grid of 36 learning rates. Training succeeds at only one learning rate; at all others, the result stays at chance
-    level or the loss diverges."""
+    """Return a study that is a grid of 36 learning rates. Training succeeds at only one learning rate; at all others, the result
+    stays at chance level or the loss diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
     for i, log in enumerate(logs):

@@ -34,8 +34,8 @@ def study(
 ) -> SimulatedStudy:
     """Return a study of random search over a learning rate and a weight decay.
 
-    curves: returns a trial's curves, given the distance of its learning rate from the best rate in decades. rates: range of the
-    learning rate.
+    curves: function that returns a trial's curves, given the distance in decades of its learning rate from the best one. rates:
+    range of the learning rate.
     """
     store = Store()
     for _ in range(int(random.integers(trials[0], trials[1] + 1))):

@@ -49,7 +49,7 @@ def _takes_summary_for_point(outcome: Outcome) -> bool:
 
 
 def _study_evaluated_first(rng: Random) -> SimulatedStudy:
-    """Return a healthy study with a real evaluation at step 0."""
+    """Return a healthy study in which step 0 has a real evaluation."""
     store, steps = Store(), evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
         accuracy = np.r_[0.1 + rng.normal(0, 0.01), accuracy_curve(rng, steps, quality_of(rng, setting))]

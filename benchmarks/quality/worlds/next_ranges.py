@@ -211,7 +211,7 @@ def _leads_as_warning(outcome: Outcome) -> bool:
 
 
 def six_hyperparameters(random: Random) -> SimulatedStudy:
-    """Return 12 random trials of six hyperparameters. Only two of them matter."""
+    """Return a study of 12 random trials of six hyperparameters. Only two of them matter."""
     rec = Recorder(random)
     best = random.uniform(0.3, 0.7, size=2)
     for u in random.uniform(size=(12, 6)):

@@ -28,9 +28,9 @@ def comparison_studies(
     shifted: bool = False,
     conditional: bool = False,
 ) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that compare the values of one hyperparameter; all other hyperparameters are random.
+    """Return a generator of studies that compare the values of one hyperparameter; all other hyperparameters are random.
 
-    worse: difference between the best results of the last value and of the others, in standard deviations between seeds. shifted:
+    worse: difference between the best results of the last value and of the others, in between-seed standard deviations. shifted:
     best learning rates differ between values. conditional: the first value has an additional hyperparameter that matters.
     """
 

@@ -1,4 +1,4 @@
-"""Studies whose results are a known function of the settings."""
+"""Logs trials whose results are a known function of the settings."""
 
 from __future__ import annotations
 

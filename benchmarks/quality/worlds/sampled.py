@@ -40,7 +40,7 @@ def accuracy_metrics(rng: Random, steps: IntArray, accuracy: FloatArray, name: s
 
 
 def sample_settings(rng: Random, n: int) -> list[dict[str, Any]]:
-    """Return random settings of three hyperparameters."""
+    """Return `n` random settings of three hyperparameters."""
     return [
         {
             "lr": float(10 ** rng.uniform(-3.5, -0.5)),

@@ -19,7 +19,8 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @dataclass
 class World:
-    """A response surface with learning curves: the validation cost falls from 1 towards a floor that depends on the setting."""
+    """A response surface with learning curves: the validation cost of a trial falls from 1 towards a floor that depends on its
+    setting."""
 
     random: Random
     steps: int = 30

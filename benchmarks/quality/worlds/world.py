@@ -82,7 +82,7 @@ class SimulatedStudy:
 
     experiment: Experiment
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of `assemble`: what the user passed, such as the objective or a study file."""
+    """Keyword arguments of `assemble` for what the user passed, such as the objective or a study file."""
     truth: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 EXPERIMENT = "plain"
 STEPS = 20
 ODD = (math.nan, math.inf, -math.inf)
-"""Values of the metric `odd` at the steps 0, 1 and 2."""
+"""Values that the metric `odd` has at the steps 0, 1 and 2."""
 
 
 def main() -> None:

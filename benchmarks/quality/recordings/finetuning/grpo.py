@@ -62,8 +62,8 @@ class Grpo:
 
 
 class Model(nn.Module):
-    """A language model whose inputs are the prompt, the previous word and the word's position. Each prompt is a single, distinct
-    token."""
+    """A language model whose inputs are the prompt, the previous word and the word's position. Each prompt is one token, which no
+    other prompt uses."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ class TunedStudy:
 
     name: str
     cause: str
-    """Description of the cause that was switched on."""
+    """Description of the cause that is switched on in the study."""
     settings: Any
     """Settings of one training, with a field `learning_rate`."""
     rates: tuple[float, float]

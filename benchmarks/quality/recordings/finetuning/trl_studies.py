@@ -20,7 +20,7 @@ _TRAIN = {TrlGrpo: trl_grpo.train, TrlSft: trl_sft.train_sft, TrlDpo: trl_sft.tr
 
 @dataclass(frozen=True)
 class TrlStudy(TunedStudy):
-    """A study whose trials are trained by TRL."""
+    """A study whose trials are trained by a trainer of TRL."""
 
     def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
         return [_TRAIN[type(s)](s, i, seed) for i, s in enumerate(self.variants(seed))]

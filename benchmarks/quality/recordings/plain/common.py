@@ -64,7 +64,7 @@ def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, split: Split
 
 @torch.no_grad()
 def evaluate(model: nn.Module, split: Split) -> tuple[float, float]:
-    """Return loss and accuracy on the validation data."""
+    """Return the model's loss and accuracy on the validation data."""
     model.eval()
     scores = model(split.x_valid)
     loss = nn.functional.cross_entropy(scores, split.y_valid).item()

@@ -27,7 +27,7 @@ class PlainStudy:
     direction: str
     labels: tuple[Label, ...]
     trials: int
-    """Number of trials; a trial may have several runs."""
+    """Number of trials in the study; a trial may have several runs."""
 
 
 COURSE = (
