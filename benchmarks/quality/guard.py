@@ -168,12 +168,13 @@ class FalseAlarms:
         self._diverging: dict[Progress, list[bool]] = {}
 
     def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
-        """Return whether the trial gets such a verdict although it improves later. lowest: cost of the study's best trial."""
+        """Return whether the guard falsely calls the trial stuck, diverging or not finite: the trial improves later. lowest: cost
+        of the study's best trial."""
         if not trial.best[-1] < trial.best[at]:
             return False
         first = float(trial.costs[0])
         if not first - trial.best[at] > MOVED * (first - lowest) and self._is_stuck(trial, at, completed):
-            return True  # the condition above implies this one and is faster to check
+            return True  # the first condition follows from the second and is faster to check
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:
