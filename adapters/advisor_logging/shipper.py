@@ -290,9 +290,7 @@ class Shipper:
             write_acknowledgement(self._folder, done)
         except OSError:  # the disk is full: deleting delivered segments frees space
             self._archive_segments(done)
-            with contextlib.suppress(
-                OSError
-            ):  # if this fails and the process crashes, the points are sent again but stored once
+            with contextlib.suppress(OSError):  # after a crash, the points are sent again but stored only once
                 write_acknowledgement(self._folder, done)
         self._done = done
         if self._store is not None and self._store.refused:

@@ -56,9 +56,7 @@ class Store:
             from mlflow.tracking import MlflowClient
 
             _disable_connect_retries(tracking_uri)
-            mlflow.set_tracking_uri(
-                tracking_uri
-            )  # MLflow resolves the locations of artifacts through the global tracking URI
+            mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global tracking URI
             with lock_store_opening(tracking_uri):
                 self._client = MlflowClient(tracking_uri)
                 self._client.search_experiments(max_results=1)
@@ -158,9 +156,7 @@ class Store:
             points = [p for p in points if _METRIC_PREFIX + p.name not in hopeless]
         # NaN values get separate batches: before MLflow 3.16, a resent NaN violates the primary key and fails its whole batch.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if (
-            self._is_file_store
-        ):  # a file store saves the points before a refused one, and would save them again at the retry
+        if self._is_file_store:  # it would store the points before a refused one twice: now, and at the retry
             kinds = [
                 [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
             ]
@@ -314,9 +310,7 @@ def lock_store_opening(tracking_uri: str) -> Iterator[None]:
         return
     from filelock import FileLock  # a slow import, which the training process does not need
 
-    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[
-        0
-    ]  # a single hex digit limits the number of lock files to 16
+    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # a single hex digit limits the lock files to 16
     with FileLock(Path(tempfile.gettempdir()) / f"advisor-{user_id()}-{name}.lock", mode=0o600):
         yield
 

@@ -31,7 +31,7 @@ class GuardListener:
     def on_verdict(self, verdict: GuardVerdict) -> None:
         """Store the guard's verdict. Called in the writer thread."""
         if self.should_stop:
-            return  # keep the verdict that asked the training to stop, because its reason is recorded at the end of the run
+            return  # keep the verdict that asked for the stop, because its reason is recorded at the end of the run
         self.verdict = verdict
         stop = verdict["stop"] and self._may_stop()
         if verdict["state"] not in ("fine", "unknown"):

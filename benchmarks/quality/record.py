@@ -251,9 +251,7 @@ def main() -> None:
                 failed.append(study.name)
                 progress.console.print(f"{study.name}: {error!r}")
                 continue
-            write(
-                {study.name: tables(future.result(), study)}
-            )  # written immediately, so that a later failure loses nothing
+            write({study.name: tables(future.result(), study)})  # written now, so that a later failure loses nothing
             progress.console.print(study.name)
     write({})
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))

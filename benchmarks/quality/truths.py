@@ -223,9 +223,7 @@ def _world_of_runs(
     share = np.arange(1, (n := int(random.choice([5, 10, 20, 40]))) + 1) / n
     steps, jitter = (share * STEPS).astype(np.int64), 10 ** random.uniform(-2.5, -0.7)
     rates, losses = random.uniform(size=2) < 0.5
-    lag = float(
-        random.choice([0.0, 0.0, 0.8])
-    )  # in some trainings, the weights wander, so that evaluations are autocorrelated
+    lag = float(random.choice([0.0, 0.0, 0.8]))  # in some trainings, evaluations are autocorrelated
     for i, seed in runs:
         end = first[i] if seed == 0 else costs[i] + random.normal(0, seeds)
         costs_now = 1 + end + training.costs(share, STEPS)

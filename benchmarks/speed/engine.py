@@ -147,9 +147,7 @@ def _curves(
 ) -> tuple[dict[str, FloatArray], str]:
     """Return a trial's curves by metric name, and its status."""
     n, at = len(steps), steps / STEPS
-    off = np.log10(chosen["learning_rate"]) + (
-        1.5 if chosen["optimizer"] == "SGD" else 2.5
-    )  # decades above the best learning rate
+    off = np.log10(chosen["learning_rate"]) + (1.5 if chosen["optimizer"] == "SGD" else 2.5)  # decades above the best
     rate = chosen["learning_rate"] * np.minimum(at / 0.05, 0.5 * (1 + np.cos(np.pi * at)))
     floor = 0.2 + 0.05 * abs(chosen["layers"] - 3.5) + 0.1 * max(-off, 0) + 0.1 * off**2 / (1 + off**2)
     fall = (1 + 200 * 10 ** min(off, 0) * at) ** -0.7

@@ -226,9 +226,7 @@ def fill_mariadb(sqlite_store: sqlite3.Connection, uri: str) -> None:
 
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
     with engine.begin() as new:
-        new.exec_driver_sql(
-            "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
-        )  # in MLflow, the first experiment has the id 0
+        new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # MLflow's first experiment has the id 0
         new.exec_driver_sql("DELETE FROM experiments")
         for table in TABLES:
             rows = sqlite_store.execute(f"SELECT * FROM {table}")

@@ -285,9 +285,7 @@ class RankReceiver(_ChannelThread):
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
-            is_final = slots.is_full(
-                slot + "/final"
-            )  # checked first, because a rank writes the final message after all others
+            is_final = slots.is_full(slot + "/final")  # checked first, because a rank writes its final message last
             if (message := slots.empty(slot)) is not None:
                 self._inbox.put((rank, message))
             if is_final and (message := slots.empty(slot + "/final")) is not None:

@@ -117,6 +117,4 @@ def _merge_clippings(merged: dict[str, float]) -> None:
     norms = {name.removeprefix(NORM): merged.pop(name) for name in list(merged) if name.startswith(NORM)}
     limits = {name.removeprefix(LIMIT): merged.pop(name) for name in list(merged) if name.startswith(LIMIT)}
     if both := norms.keys() & limits.keys():
-        merged[contract.CLIPPED] = (
-            0.0 if all(norms[i] <= limits[i] for i in both) else 1.0
-        )  # a NaN norm counts as clipped
+        merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # NaN counts as clipped

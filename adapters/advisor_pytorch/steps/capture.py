@@ -386,6 +386,4 @@ def _disable_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_disable_in_child
-    )  # the copy of this object in a forked loader worker must do nothing
+    os.register_at_fork(after_in_child=_disable_in_child)  # in a forked loader worker, the copy must do nothing

@@ -43,15 +43,9 @@ def _norm_of(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _single_norms(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (
-            torch.float16,
-            torch.bfloat16,
-        )  # in these types, squares would overflow or lose precision
+        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares in these types lose precision
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
-    except (
-        RuntimeError,
-        TypeError,
-    ):  # the gradients are sparse, on several devices, or of types that the fused kernel rejects
+    except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
         return _norms_one_by_one(gradients)
 
 

@@ -148,9 +148,7 @@ class Norms:
     def _record_norm(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
         if self._known.isdisjoint(key):
             self._known.update(key)
-            if all(
-                key == other or set(key).isdisjoint(other) for other in self._norms
-            ):  # ensures that no optimizer counts twice
+            if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # count each optimizer once
                 self._norms[key] = norm
 
     def _parameters(self, k: int) -> list[torch.Tensor]:

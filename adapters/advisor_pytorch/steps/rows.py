@@ -163,9 +163,7 @@ def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tupl
     if not norms:
         return {}
     limit_of = dict(limits)
-    unclipped = [
-        [n <= most for n, most in zip(norm, limit_of[i], strict=True)] for i, norm in norms
-    ]  # NaN counts as clipped
+    unclipped = [[n <= most for n, most in zip(norm, limit_of[i], strict=True)] for i, norm in norms]  # false for NaN
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
 
 
