@@ -136,7 +136,7 @@ def sample(model: Model, prompts: Tensor, settings: Grpo) -> Rollout:
 
 
 class Engine:
-    """An inference engine besides the trainer, whose policy may differ from the trainer's policy."""
+    """An inference engine alongside the trainer, whose policy may differ from that of the trainer."""
 
     def __init__(self, settings: Grpo) -> None:
         self._settings = settings
