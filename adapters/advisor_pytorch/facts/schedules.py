@@ -84,9 +84,7 @@ def schedule_kind(scheduler: Any, steps: int | None) -> str:
     except Exception:  # the scheduler's class is incomplete, or its function fails at some steps
         return "other"
     base = _kind_of_name(type(scheduler).__name__)
-    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith(
-        "warmup+"
-    )  # `warmup_t` is timm's attribute
+    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's attribute
     return "warmup+" + base if warms_up else base
 
 
