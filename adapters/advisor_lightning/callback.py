@@ -1,4 +1,4 @@
-"""`TuningCallback`, which records a Lightning training."""
+"""`TuningCallback`, a Lightning callback that records a training for the tuning advisor."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class TuningCallback(FrameworkCallback, Callback):
     | `train/data_wait_s` | the trainer's profiler |
 
     If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless `run_id` or
-    another `tracking_uri` is set. A second `fit` of the same trainer continues the same run. A training resumed from a checkpoint
-    starts a new run, unless `run_id` is set. With `guard="stop"`, a training that cannot become the best of its study is ended
-    after a validation (`TuningLogger.should_stop`).
+    another `tracking_uri` is set. A second `fit` of the same trainer continues the run of the first `fit`. A training resumed from
+    a checkpoint starts a new run, unless `run_id` is set. With `guard="stop"`, the callback ends a training that can no longer
+    become the best of its study, after a validation (`TuningLogger.should_stop`).
     """
 
     _last_trainer: Trainer | None = None
@@ -45,7 +45,7 @@ class TuningCallback(FrameworkCallback, Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return  # Lightning also disables its loggers in such trainers
+            return  # Lightning disables its own loggers in such trainers too
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so nothing is recorded")
             return
@@ -69,7 +69,7 @@ class TuningCallback(FrameworkCallback, Callback):
             self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
     def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the arguments of `TuningLogger` whose values the trainer determines."""
+        """Return the arguments of `TuningLogger` that follow from the trainer's settings."""
         known: dict[str, Any] = {}
         with guard_training("the number of steps"):
             known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
@@ -80,7 +80,8 @@ class TuningCallback(FrameworkCallback, Callback):
         return known
 
     def _run_to_continue(self, trainer: Trainer) -> dict[str, Any]:
-        """Return arguments of `TuningLogger` that continue the run of the trainer's MLFlowLogger or of an earlier `fit`, if any."""
+        """Return the arguments with which `TuningLogger` continues the run of the trainer's MLFlowLogger or of an earlier `fit`, if
+        there is such a run."""
         if self._settings.get("run_id") is not None:
             return {}
         with guard_training("the run of the MLFlowLogger"):
@@ -119,7 +120,7 @@ class TuningCallback(FrameworkCallback, Callback):
     def _restart_clock_after_pause(self) -> None:
         if self._is_paused and self._log is not None:
             self._is_paused = False
-            self._log.evaluate({})  # exclude the time since the last step, which was no training
+            self._log.evaluate({})  # exclude the time since the last step: it was not spent on training
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
@@ -145,7 +146,7 @@ class TuningCallback(FrameworkCallback, Callback):
             loss = step_loss(outputs, micro_batches)
             if loss is not None:
                 self._log.step(loss, examples=count_examples(batch))
-            if trainer.is_last_batch:  # epoch metrics are logged next
+            if trainer.is_last_batch:  # Lightning logs the epoch's metrics next
                 self._metrics.mark_all_old(trainer.callback_metrics)
 
     @override
@@ -176,7 +177,8 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Record the current step. The checkpoint's path becomes known later, when the file is written."""
+        """Record the current step for the checkpoint that Lightning is about to save. The path of the checkpoint becomes known
+        later, when Lightning writes the file."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True
@@ -187,5 +189,5 @@ class TuningCallback(FrameworkCallback, Callback):
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the number of the last completed step. Evaluations are logged at this step."""
+        """Return the number of the last completed optimizer step. Evaluations are logged at this number."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

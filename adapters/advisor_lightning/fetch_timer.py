@@ -1,4 +1,4 @@
-"""Measures the time that the training loop waits for batches."""
+"""Measures the time for which the training loop waits for batches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 FETCH_ACTION_SUFFIX = ".train_dataloader_next"
-"""Suffix of the profiler action for the wait for a training batch, such as `[_TrainingEpochLoop].train_dataloader_next`."""
+"""Suffix of the profiler action that covers the wait for a training batch, such as `[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:
-    """Intercepts the trainer's profiler calls until `stop` is called, and reports the seconds of each wait for a batch.
+    """Intercepts the calls of the trainer's profiler until `stop` is called, and reports how many seconds each wait for a batch
+    took.
 
-    The interval between two batches cannot be used, because it includes the time of loggers and checkpoints.
+    The time between two batches would be too long, because it includes the time of loggers and checkpoints.
     """
 
     def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:

@@ -1,4 +1,4 @@
-"""Lightning under the name that the training imports: `lightning.pytorch` or the older package `pytorch_lightning`."""
+"""Imports Lightning under the name that the training uses: `lightning.pytorch` or the older package `pytorch_lightning`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection of new values among the trainer's metrics, and the loss of a training step."""
+"""Finds the new values among the trainer's metrics, and the loss of a training step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import torch
 
 
 class FreshMetrics:
-    """Finds the new values in `trainer.callback_metrics`, which also contains old values of other metrics.
+    """Finds the metrics in `trainer.callback_metrics` that were logged since the last call; the mapping also keeps values from
+    earlier steps.
 
-    A value is new if its memory address is new, so that no value has to be read from the device.
+    A value is new if its tensor has a new memory address, so no value has to be copied from the device.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, Any] = {}  # references keep the memory addresses from being reused
+        self._seen: dict[str, Any] = {}  # these references keep Python from reusing the memory addresses
 
     def mark_all_old(self, metrics: Mapping[str, Any]) -> None:
-        """Treat all present values as old."""
+        """Mark all present metrics as already seen."""
         self._seen = dict(metrics)
 
     def take_new(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the new metrics and mark them as old. If a loss is logged by step and by epoch, return only the epoch's value."""
+        """Return the metrics that were not seen before, and mark them as seen. If a loss is logged both per step and per epoch,
+        return only the epoch's value."""
         new = {name: value for name, value in metrics.items() if not _is_same_value(value, self._seen.get(name))}
         self.mark_all_old(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
@@ -35,7 +37,8 @@ def _is_same_value(value: Any, earlier: Any) -> bool:
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """Return the loss in the output of `training_step`, or None. Lightning divides the loss by the micro-batches of a step."""
+    """Return the loss in the output of `training_step`; None if the output has no loss. Multiply it by the number of micro-batches,
+    by which Lightning has divided it."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

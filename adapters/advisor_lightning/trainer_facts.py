@@ -14,7 +14,7 @@ from advisor_pytorch.frameworks import plain_values
 
 
 def steps_made(trainer: Trainer) -> int:
-    """Return the number of completed steps per optimizer, because Lightning counts the steps of all optimizers together."""
+    """Return the number of completed steps per optimizer; Lightning counts the steps of all optimizers together."""
     return trainer.global_step // len(trainer.optimizers)
 
 
@@ -27,7 +27,8 @@ def max_train_steps(trainer: Trainer) -> int | None:
 
 
 def single_loader(loaders: Any) -> Any:
-    """Return the validation loader if there is exactly one, else None, because the size of several loaders is ambiguous."""
+    """Return the validation loader if there is exactly one, else None: with several loaders, the size of the validation set is
+    ambiguous."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
@@ -78,7 +79,8 @@ def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
 
 
 def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
-    """Return the checkpoint policy for `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None without checkpoints."""
+    """Return the checkpoint policy for `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None if there are no
+    checkpoints."""
     best, last, chosen = "", False, None
     for callback in trainer.checkpoint_callbacks:
         keep = getattr(callback, "save_top_k", 0)

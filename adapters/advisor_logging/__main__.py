@@ -1,4 +1,4 @@
-"""Delivers the given spools on machines without the command `advisor`: `python -m advisor_logging SPOOL...`."""
+"""Delivers the given spools on machines where the command `advisor` is not installed: `python -m advisor_logging SPOOL...`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from advisor_logging.sync import NotDelivered, deliver, find_spools, inspect_spo
 
 
 def main() -> None:
-    """Deliver the spools. Exit status 0: all were delivered; 1: some were not, with one line each on standard error."""
+    """Deliver the spools. Exit status 0: all spools were delivered; 1: some were not, and standard error has one line about each of
+    them."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m advisor_logging SPOOL...")
     try:

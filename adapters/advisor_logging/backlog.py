@@ -10,7 +10,7 @@ from typing import NamedTuple
 from advisor_logging.spool import SpoolWriter
 
 MAX_BACKLOG_BYTES = 64 << 20
-"""Maximum bytes of waiting frames in memory. Points of frames beyond this limit are lost."""
+"""Maximum total bytes of the frames that wait in memory. Points in frames beyond this limit are lost."""
 WRITE_RETRY_S = 0.5
 """Minimum seconds between attempts to write the waiting frames."""
 
@@ -22,16 +22,16 @@ class _WaitingFrame(NamedTuple):
 
 
 class Backlog:
-    """Appends frames to a spool, and keeps frames in memory that could not be written."""
+    """Appends frames to a spool, and keeps those frames in memory that could not be written."""
 
     def __init__(self, spool: SpoolWriter) -> None:
         self._spool = spool
         self._frames: deque[_WaitingFrame] = deque()
         self._size, self._tried_at = 0, -math.inf
         self.problem: OSError | None = None
-        """Last error of a write; None if there was none."""
+        """Error of the last failed write; None if no write has failed."""
         self.dropped = 0
-        """Number of points that were lost because the frames in memory reached their limit."""
+        """Number of points lost because the waiting frames reached their memory limit."""
 
     @property
     def points(self) -> int:
@@ -39,7 +39,8 @@ class Backlog:
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame that holds `points` points. Return whether it is on disk. A critical frame may precede waiting ones."""
+        """Write a frame that contains `points` points. Return whether the frame is on disk. A critical frame may be written before
+        frames that already wait."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:
@@ -55,7 +56,8 @@ class Backlog:
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
-        """Write the waiting frames, unless the last attempt is too recent. Return whether all frames are on disk."""
+        """Write the waiting frames, unless the last attempt was less than `WRITE_RETRY_S` ago. Return whether all frames are now on
+        disk."""
         if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()
             try:
@@ -67,7 +69,7 @@ class Backlog:
         return not self._frames
 
     def give_up(self) -> int:
-        """Drop the waiting frames and return the number of their points."""
+        """Drop the waiting frames, and return the number of points in them."""
         lost = self.points
         self._frames.clear()
         self._size = 0

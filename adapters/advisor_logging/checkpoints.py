@@ -1,7 +1,7 @@
 """Keeps the N best checkpoints and the last checkpoint of a training.
 
-A run's folder contains a file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for unfinished writes and
-deletions. After a crash at any moment, all listed checkpoints are complete.
+The run's folder contains one file or folder per checkpoint, the list `checkpoints.json`, and the folder `.partial` for unfinished
+writes and deletions. After a crash at any moment, all checkpoints in the list are complete.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ _PARTIAL_FOLDER = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSet:
-    """The checkpoints that a run keeps at a given time."""
+    """The checkpoints of a run that currently exist."""
 
     best: tuple[Checkpoint, ...] = ()
-    """The best checkpoints, best first; equal values are ordered by step."""
+    """The best checkpoints, best first; checkpoints of equal value are ordered by step."""
     last: Checkpoint | None = None
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:
-        """The best checkpoints, best first, followed by the last one if it is not among them."""
+        """The best checkpoints, best first, followed by the last checkpoint if it is not one of them."""
         return self.best if self.last is None or self.last in self.best else (*self.best, self.last)
 
 
 class Checkpoints:
-    """Keeps the `keep` checkpoints with the best objective and the last one in `folder`. If `keep` is 0, no checkpoint is kept.
+    """Keeps in `folder` the last checkpoint and the `keep` checkpoints with the best values of the objective. If `keep` is 0, no
+    checkpoint is kept.
 
-    Checkpoints listed by an earlier process also compete. The entry of a checkpoint that someone deleted is dropped. Files that are
-    not listed are ignored. While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
+    Checkpoints that an earlier process listed compete with the new ones. If someone has deleted a checkpoint, its entry is dropped.
+    Files in the folder that are not in the list are ignored. While a checkpoint is being saved, the disk needs space for `keep` + 2
+    checkpoints.
     """
 
     def __init__(
         self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
     ) -> None:
-        """Read the list in `folder` if it exists. The folder is only created with the first checkpoint.
+        """Read the list of checkpoints in `folder` if it exists. The folder is only created when the first checkpoint is saved.
 
         about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
         resumes: whether the training can resume from the last checkpoint.
@@ -60,7 +62,7 @@ class Checkpoints:
 
     @property
     def current(self) -> CheckpointSet:
-        """The kept checkpoints that still exist on disk."""
+        """The listed checkpoints that still exist on disk."""
         lost = {c for c in self._current.all if not c.path.exists()}
         if lost:
             last = None if self._current.last in lost else self._current.last
@@ -72,12 +74,13 @@ class Checkpoints:
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Save a checkpoint as the last one, and as one of the best if its `value` is good enough. Return whether it was saved.
+        """Save a checkpoint as the run's last one, and keep it among the best if its objective `value` is good enough. Return
+        whether it was saved.
 
-        If `value` is not finite, nothing is saved. If `value` is None, the objective is unknown, and the checkpoint is never
-        one of the best.
-        `save` writes a file or folder to a temporary path. The new checkpoint is moved into place and listed before other
-        checkpoints are deleted. Raises OSError or the error of `save`; the earlier checkpoints then still exist.
+        If the objective's `value` is not finite, the checkpoint is not saved. If `value` is None (objective not evaluated), the
+        checkpoint is never one of the best. The function `save` writes the checkpoint, a file or folder, to a temporary path. The
+        new checkpoint is moved into place and added to the list before other checkpoints are deleted. Raises OSError or the error
+        of `save`; the earlier checkpoints then remain.
         """
         if not self.would_save(value):
             return False
@@ -94,13 +97,15 @@ class Checkpoints:
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return a temporary path for the checkpoint of `step`. Write the checkpoint there, then call `complete`."""
+        """Return a temporary path for the checkpoint of `step`. The caller writes the checkpoint there, and then calls
+        `complete`."""
         partial = self.folder / _PARTIAL_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
-        """Move the checkpoint at `path` into place and list it. Raises OSError if `path` does not exist or the disk fails."""
+        """Move the checkpoint at `path` into place and add it to the list. Raises OSError if `path` does not exist or the disk
+        fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote nothing at {path}")
         _make_durable(path)
@@ -122,13 +127,13 @@ class Checkpoints:
         shutil.rmtree(self.folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
-        """Update the description of the run in the list, if the list exists. Raises OSError."""
+        """Update the run's description in the list of checkpoints, if that list exists. Raises OSError."""
         self.about = about
         if self.current.all:
             manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS`. The worst checkpoints are omitted if the text is too long for a tag."""
+        """Return the value of `contract.TAG_CHECKPOINTS`. If the text is too long for a tag, the worst checkpoints are omitted."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
         while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
@@ -151,7 +156,7 @@ class Checkpoints:
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _free_name(self, step: int, folder: Path) -> Path:
-        """Return an unused file name, because a step can be evaluated twice and a listed file must not be replaced."""
+        """Return an unused file name: a step can be evaluated twice, and a listed file must not be overwritten."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
@@ -159,7 +164,7 @@ class Checkpoints:
         return folder / f"{name}{self._suffix}"
 
     def _delete(self, path: Path) -> None:
-        """Delete a checkpoint. A folder is first moved away, so that a partly deleted folder never looks complete."""
+        """Delete a checkpoint. A checkpoint folder is moved away first, so that a partly deleted folder never looks complete."""
         try:
             if path.is_dir() and not path.is_symlink():
                 (self.folder / _PARTIAL_FOLDER).mkdir(exist_ok=True)
@@ -168,11 +173,11 @@ class Checkpoints:
             else:
                 path.unlink(missing_ok=True)
         except OSError:
-            return  # harmless: the list no longer contains it
+            return  # the leftover file is harmless, because the list no longer contains it
 
 
 def _make_durable(path: Path) -> None:
-    """Flush the file, or all files of the folder, to disk."""
+    """Flush a checkpoint's file, or all files of its folder, to disk."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
     for part in [*inside, path]:
         if part.is_symlink():

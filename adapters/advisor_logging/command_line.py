@@ -10,13 +10,14 @@ from advisor.contract.redact import redact_arguments
 
 
 def shell_command() -> str:
-    """Return this process's command line as typed in a shell, without secrets. In a notebook, return the notebook's name."""
+    """Return the command line that started this process, as typed in a shell, without secrets. In a notebook, return the notebook's
+    file name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
         notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None
         )
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    # In a multiprocessing child, which has no useful command line, `sys.argv` holds the parent's arguments.
+    # The command line of a multiprocessing child is useless, but its `sys.argv` holds the parent's arguments.
     if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
         return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
     arguments = redact_arguments(sys.orig_argv)

@@ -1,12 +1,13 @@
-"""Keeps a spool within its disk quota. The variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is `DEFAULT_QUOTA_MB`.
+"""Keeps a spool within its disk quota. The environment variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is
+`DEFAULT_QUOTA_MB`.
 
-If the quota is exceeded, data is deleted in this order:
+If the spool exceeds the quota, data is deleted in this order:
 
-1. Data that the store already has, oldest first. The run loses nothing, except that the sidecar starts at a later step, which the
-   sidecar's tag states.
-2. Steps that an unreachable store lacks. When these steps fill half of the quota, only every second new row is kept. When these
-   rows fill half of the remaining space, only every fourth row is kept, and so on. The curve becomes coarser but covers the whole
-   training. The tag `advisor.lost_points` counts the dropped points.
+1. Data that the store already has, oldest first. The run itself loses nothing, but its sidecar then starts at a later step, which
+   the sidecar's tag states.
+2. Training steps that the store lacks because it is unreachable. When these steps fill half of the quota, only every second new
+   step is kept. When the steps kept then fill half of the remaining space, only every fourth step is kept, and so on. The curve of
+   the run becomes coarser, but still covers the whole training. The tag `advisor.lost_points` counts the dropped points.
 3. Evaluations, if the quota is exhausted. Tags and the end of the run are always written.
 """
 
@@ -20,11 +21,11 @@ from advisor_logging.spool import SEGMENT_BYTES, drop_part, list_parts
 QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum interval in steps between kept rows. If rows at this interval need too much space, all further rows are dropped."""
+"""Maximum interval in steps between kept rows. If the spool has no room for rows at this interval, all further rows are dropped."""
 
 
 def read_quota_bytes() -> int:
-    """Return the quota in bytes. Raises ValueError if the variable is not a positive number."""
+    """Return the quota in bytes. Raises ValueError if the environment variable is not a positive number."""
     text = os.environ.get(QUOTA_VARIABLE, "").strip()
     try:
         megabytes = float(text) if text else DEFAULT_QUOTA_MB
@@ -46,18 +47,18 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment: a small part of the quota, because a segment can only be dropped as a whole."""
+        """Maximum bytes of a segment: a small part of the quota, because segments can only be dropped as a whole."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
-        """Count bytes appended to the spool."""
+        """Add bytes that were appended to the spool to its measured size."""
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
             self._free_space()
 
     def row_interval(self) -> int:
-        """Return the interval in steps between kept rows; 0 if no further steps fit."""
+        """Return the interval in steps between kept rows; 0 if the quota has no room for further rows."""
         free = self._limit - self._waiting - self._uncounted
         every = 1
         while free < self._limit // (2 * every):
@@ -67,11 +68,11 @@ class DiskQuota:
         return every
 
     def is_full(self) -> bool:
-        """Return whether the quota leaves no room even for evaluations."""
+        """Return whether the quota has no room even for evaluations."""
         return self._waiting + self._uncounted >= self._limit
 
     def _free_space(self) -> None:
-        """Measure the spool. If the spool exceeds the quota, delete delivered parts."""
+        """Measure the spool's size on disk. If the spool exceeds the quota, delete parts that the store already has."""
         self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
         stored = [(part, _file_bytes(part.path)) for part in list_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit
@@ -85,5 +86,5 @@ class DiskQuota:
 def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # the shipper has removed the file in the meantime
+    except OSError:  # the shipper has meanwhile removed the file
         return 0

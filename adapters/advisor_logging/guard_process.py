@@ -1,7 +1,7 @@
-"""Judges one run while it trains: a process of `advisor guard` writes verdicts into a file, which the writer thread reads.
+"""Judges a run while it trains: the process `advisor guard` writes verdicts to a file, which the writer thread reads.
 
-The process is separate and has a low priority, so that it does not slow down training steps. It judges the points that the store
-has; there is no verdict while the store is unreachable.
+The guard is a separate low-priority process, so that it does not slow down training steps. It judges only points that have reached
+the store, so there is no verdict while the store is unreachable.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from advisor.contract.redact import one_line_error
 from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
 FILE_NAME = "guard.json"
-"""Name of the file in the spool into which the process writes its verdicts."""
+"""Name of the file in the spool to which the guard process writes its verdicts."""
 MAX_ENDING_S = 1.0
-"""Maximum seconds to wait until a terminated process has ended."""
+"""Maximum seconds to wait for the exit of a terminated process."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -42,7 +42,8 @@ class Guard:
         self._ended = False
 
     def poll(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
-        """Start the process, or pass on a new verdict. status: the shipper's `status.json`, with the run's id once known."""
+        """Start the process, or pass a new verdict on to `on_verdict`. status: the shipper's `status.json`, with the run's id once
+        known."""
         if self._ended:
             return
         if self._process is None:
@@ -53,7 +54,7 @@ class Guard:
             self._ended = True
             self._warn("guard ended", f"the guard ended with {reason}; training goes on without it")
             return
-        with contextlib.suppress(OSError):  # there is no verdict yet
+        with contextlib.suppress(OSError):  # no verdict has been written yet
             found = os.stat(folder / FILE_NAME)
             seen = found.st_ino, found.st_mtime_ns
             if seen != self._seen and (verdict := read_verdict(folder / FILE_NAME)) is not None:
@@ -79,14 +80,14 @@ class Guard:
 
 
 class GuardProcess(HelperProcess):
-    """A handle for one process of `advisor guard`."""
+    """Handle of one process `advisor guard`."""
 
     def __init__(self, tracking_uri: str, arguments: list[str]) -> None:
         """Start the process. arguments: its command line. Raises OSError if the system cannot start it."""
         super().__init__("guard_process", ShipperSettings.from_this_process(tracking_uri), {"arguments": arguments})
 
     def stop(self) -> None:
-        """End the process immediately, which is safe because it only reads the store."""
+        """End the guard process immediately, which is safe because it only reads the store."""
         self._process.terminate()
         try:
             self._process.wait(MAX_ENDING_S)
@@ -100,11 +101,12 @@ class GuardProcess(HelperProcess):
 
 
 def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
-    """Run the command in this process until the run or the trainer ends. trainer: {"tracking_uri", "arguments"}."""
+    """Run the command `advisor guard` in this process until the run ends or the trainer exits. trainer: {"tracking_uri",
+    "arguments"}."""
     if hasattr(os, "nice"):
         os.nice(10)
-    # The address is no argument, because it can contain a password and other users can read command lines.
+    # The store's address is not passed as an argument: it can contain a password, and other users can read command lines.
     os.environ.update({**_THREADS, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
-    from advisor.cli.main import main as run_command  # a slow import, which the trainer does not need
+    from advisor.cli.main import main as run_command  # a slow import, which the training process does not need
 
     run_command(trainer["arguments"])

@@ -1,4 +1,4 @@
-"""Writes `checkpoints.json`, the list of a run's checkpoints, atomically, and validates the list on reading."""
+"""Writes `checkpoints.json`, the list of a run's checkpoints, atomically, and validates it when it is read."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Checkpoint:
     step: int
     """Number of the last optimizer step before the checkpoint, counted from 0."""
     steps_made: int
-    """Number of the first step of a training that resumes from the checkpoint."""
+    """Number of the first optimizer step after resuming from the checkpoint."""
     value: float | None
-    """Value of the objective at the checkpoint; None if the objective was not evaluated."""
+    """Value of the objective at the checkpoint; None if it was not evaluated there."""
     path: Path
     """Path of the checkpoint: a file, or a folder if the user's `save` creates one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """Description of the run that a folder's checkpoints belong to."""
+    """Description of the run to which a folder's checkpoints belong."""
 
     objective: str
     direction: str
@@ -40,15 +40,15 @@ class RunInfo:
     run_id: str | None = None
     """MLflow run id; None until the run has one."""
     spool: str | None = None
-    """Identity of the spool, which identifies the run before it has an MLflow run id."""
+    """Id of the spool, which identifies the run until it has an MLflow run id."""
     status: str | None = None
-    """Final status, one of `contract.STATUSES`; None while the run is active or if it was killed."""
+    """Final status, one of `contract.STATUSES`; None if the run is active or was killed."""
 
 
 def write_checkpoint_list(
     folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
 ) -> None:
-    """Replace the folder's list of checkpoints. Raises OSError if writing fails; the old list then remains."""
+    """Replace the folder's list of checkpoints. Raises OSError if writing fails; the old list then stays unchanged."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
@@ -68,7 +68,7 @@ def write_checkpoint_list(
 
 
 def read_run_info(folder: Path) -> RunInfo | None:
-    """Return the description of the run from the folder's list; None if it is missing or invalid."""
+    """Return the description of the run from the folder's list of checkpoints; None if the list is missing or invalid."""
     run = _read_list(folder).get("run")
     if not isinstance(run, dict):
         return None
@@ -81,9 +81,10 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return (listed checkpoints that exist, the last checkpoint or None). A list for another objective counts as empty.
+    """Return (listed checkpoints that exist, the last checkpoint or None). A list made for a different objective is treated as
+    empty.
 
-    Only file names in the format of `Checkpoints` are accepted, so that a forged list cannot make us delete other files.
+    Only file names in the format of `Checkpoints` are accepted, so that a forged list cannot cause the deletion of arbitrary files.
     """
     about, content = read_run_info(folder), _read_list(folder)
     listed = content.get("checkpoints")
@@ -101,9 +102,9 @@ def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Pa
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to disk. Some file systems cannot flush folders."""
+    """Flush a file, or the entries of a folder, to disk. Ignored on file systems that cannot flush folders."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # Windows opens no folder
+        descriptor = os.open(path, os.O_RDONLY)  # Windows cannot open a folder
         try:
             os.fsync(descriptor)
         finally:

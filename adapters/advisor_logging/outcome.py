@@ -14,7 +14,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 def is_better(value: float, reference: float, direction: Direction) -> bool:
-    """Return whether `value` is better than `reference`. Any finite value is better than a non-finite one."""
+    """Return whether `value` of the objective is better than `reference`. Any finite value is better than a non-finite one."""
     if not math.isfinite(value):
         return False
     if not math.isfinite(reference):
@@ -30,7 +30,7 @@ class Outcome:
         self.best: tuple[int, float] | None = None
         """Step and value of the best evaluation; None before the first finite one."""
         self.evaluated = False
-        """Whether the objective was evaluated at least once, even with a non-finite value."""
+        """Whether the objective was evaluated at least once, even if its value was non-finite."""
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:
@@ -45,7 +45,7 @@ class Outcome:
             self.best = (step, value)
 
     def add_rows(self, table: Table) -> None:
-        """Record the objective's values in the rows or, if there are none, the last training loss."""
+        """Record the values of the objective in the rows or, if the rows have none, the last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self.update(step, self._objective, value)
@@ -53,9 +53,9 @@ class Outcome:
             self.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
-        """Return one of `contract.STATUSES` for a trial whose training loop ended without an exception.
+        """Return the final status, one of `contract.STATUSES`, of a trial whose training loop ended without an exception.
 
-        Divergence takes precedence over an incomplete training, because many loops stop early on divergence.
+        Divergence takes precedence over an incomplete training, because many training loops stop early when they diverge.
         """
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"
@@ -67,6 +67,7 @@ class Outcome:
 
 
 def stopped_tags(verdict: GuardVerdict, step: int) -> dict[str, str]:
-    """Return the tags with status and reason of a training that the guard's verdict ended. step: number of its last step."""
+    """Return the tags that hold status and reason of a training that was ended by the guard's verdict. step: number of its last
+    step."""
     stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
     return {contract.TAG_STATUS: stop.status, contract.TAG_STOPPED: stop.tag_text()}

@@ -1,4 +1,5 @@
-"""Records one run. A writer thread spools the points of the training thread, and a shipper process delivers the spool."""
+"""Records one run. A writer thread writes the points of the training thread to the spool, and a shipper process delivers the spool
+to the store."""
 
 from __future__ import annotations
 
@@ -42,24 +43,24 @@ from advisor_logging.table import Completion, Table
 logger = logging.getLogger("advisor")
 
 MAX_WAITING_ROWS = 50_000
-"""Maximum rows in memory. If the disk hangs, further rows are counted as lost."""
+"""Maximum rows in memory. If the disk hangs, rows beyond this maximum are counted as lost."""
 CLOSE_POLL_S = 0.01
 WRITER_IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
-"""Seconds for which the writer thread waits for input. `COMPLETION_IDLE_S` applies while rows wait in memory for other ranks,
-because these rows are lost if the process is killed."""
+"""Seconds for which the writer thread waits for new data. The shorter `COMPLETION_IDLE_S` applies while rows in memory wait for the
+values of other ranks: if the process is killed, these rows are lost."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
-"""Returns the current values of metrics, or None if none are due. The writer thread calls it about once a second with False, and
-at the end with True."""
+"""Function that returns the current values of metrics, or None if no sample is due. The writer thread calls it about once a second
+with False, and at the end of the run with True."""
 
 
 class Chunk(Protocol):
-    """Rows of values that are being copied from a device."""
+    """Rows of metric values that are being copied from a device to the host."""
 
     windowed: bool
-    """True for training steps, which are reduced to windows; False for evaluations, which are stored unchanged."""
+    """True for rows of training steps, which are reduced to windows; False for rows of evaluations, which are stored unchanged."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -68,19 +69,19 @@ class Chunk(Protocol):
         """Return, without waiting, whether the values have arrived on the host."""
 
     def tables(self) -> list[Table]:
-        """Return the rows. The writer thread calls it once, after `ready` has returned True."""
+        """Return the rows. The writer thread calls this method once, after `ready` has returned True."""
 
 
 class Recorder:
-    """Records one run. Only `drain` and `close` make the caller wait for the disk or the store."""
+    """Records one run. Only `drain` and `close` block the caller until the disk or the store has the data."""
 
     def __init__(
         self, settings: RunSettings, on_rows: Callable[[Table], None], completion: Completion | None = None
     ) -> None:
-        """Open a spool and acquire a shipper. The writer thread passes all rows to `on_rows`, after `completion` has added other
-        ranks' values.
+        """Open a spool and acquire a shipper for it. The writer thread passes all rows to `on_rows`, after `completion` has added
+        the values of other ranks.
 
-        Raises OSError if no spool can be written.
+        Raises OSError if the spool cannot be written.
         """
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
@@ -94,7 +95,7 @@ class Recorder:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
             write_json(
                 self.folder / "run.json", describe_run(settings, self.id, self._uri)
-            )  # written last, because a folder with this file counts as a spool
+            )  # written last, because a folder counts as a spool once it has this file
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -106,7 +107,7 @@ class Recorder:
         self._last_step = self._sampled_step = -1
         self.sampler: Sampler | None = None
         self.guard: Guard | None = None
-        """Judges the run while it trains; the writer thread passes on the verdicts."""
+        """Judges the run while it trains; the writer thread polls it for verdicts."""
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
@@ -115,7 +116,7 @@ class Recorder:
         self._thread.start()
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk."""
+        """Queue a chunk of rows for the writer thread."""
         if self._queued_rows - self._taken_rows > MAX_WAITING_ROWS:
             self._lost_points += len(chunk) * self._points_a_row
             self.warn("full", f"points are being lost: {self.folder} accepts no more writes")
@@ -124,19 +125,20 @@ class Recorder:
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
-        """Queue tags and hyperparameters, converted to texts that every store accepts."""
+        """Queue tags and hyperparameters, converted to texts that every store accepts, for the writer thread."""
         event = {"tags": tags or {}, "params": params or {}}
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
     def defer(self, task: Callable[[], None]) -> None:
-        """Let the writer thread call `task` after it has written all data queued before; after `drain`, call `task` immediately."""
+        """Let the writer thread call `task` after it has written all previously queued data; after `drain`, call `task`
+        immediately."""
         if self._thread.is_alive():
             self._queue.put(task)
         else:
             task()
 
     def count_lost(self, points: int) -> None:
-        """Count points that never reached this recorder as lost."""
+        """Count points as lost that never reached this recorder."""
         self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
@@ -152,14 +154,15 @@ class Recorder:
         return None if run_id is None else str(run_id)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` until all queued data is on disk. Nothing may be queued afterwards."""
+        """Wait at most `timeout_s` seconds until all queued data is on disk. No more data may be queued afterwards."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run after `drain`. Wait at most `timeout_s` for the store. If it still lacks data, log where the data is."""
+        """End the run after `drain`. Wait at most `timeout_s` seconds for the store to confirm the data. If the store still lacks
+        data, log a message that states where the data is."""
         deadline = time.monotonic() + timeout_s
         if self.guard is not None:
             self.guard.stop()
@@ -183,7 +186,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write the backlog to disk. Points that are not written by the deadline are lost."""
+        """Write the frames that wait in memory to disk. Points that are not on disk by the deadline are lost."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
                 lost, why = self._backlog.give_up(), one_line_error(self._backlog.problem or "")
@@ -258,7 +261,7 @@ class Recorder:
             self._spool_table(table, chunk.windowed)
 
     def _spool_completed_rows(self, *, last: bool) -> None:
-        """Spool the rows that have the other ranks' values or no longer wait for them."""
+        """Spool rows that have the values of all other ranks, or that have waited long enough for them."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
@@ -283,7 +286,8 @@ class Recorder:
             )
 
     def _spool_sample(self, *, last: bool) -> None:
-        """Spool the sampler's values at the last step, at most once per step. Before the first step, do nothing."""
+        """Spool the sampled metrics at the last training step, at most once per step. Before the first training step, do
+        nothing."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -315,7 +319,7 @@ class Recorder:
             return int(DEFAULT_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second, spool the sampler's values, log the shipper's problems, replace an exited shipper, and ask the guard."""
+        """Once a second, spool the sampled metrics, log the shipper's problems, replace an exited shipper, and poll the guard."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
@@ -333,7 +337,7 @@ class Recorder:
             self.guard.poll(self.folder, self._uri, self._status)
 
     def _has_shipper(self) -> bool:
-        """Return whether a shipper runs. At most every ten seconds, replace an exited shipper."""
+        """Return whether a shipper process is running. An exited shipper is replaced at most once every ten seconds."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:
@@ -358,11 +362,11 @@ def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a folder that only this user can access. Its name contains the time and `identity`."""
+    """Create a spool folder that only this user can access. The folder's name contains the time and `identity`."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):
-        with contextlib.suppress(OSError):  # no home folder, or a read-only one: use the temporary folder
+        with contextlib.suppress(OSError):  # no home folder, or it is read-only: use the temporary folder
             return _create_private_folder(folders[0] / name)
         folders = folders[-1:]
     return _create_private_folder(folders[0] / name)

@@ -1,4 +1,4 @@
-"""Collects the code and the environment that are needed to rerun a training. The shipper does this at the start of a run."""
+"""Collects the code and the environment that are needed to rerun a training. The shipper collects them at the start of a run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MAX_DIFF_CHARS = 1_000_000
 GIT_TIMEOUT_S = 20.0
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 100_000
-"""Maximum bytes of an untracked file that is included; larger files are assumed to be data, not code."""
+"""Maximum bytes of an untracked file to include; larger files are assumed to be data, not code."""
 _CODE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
 
 
 class Reproduction(TypedDict):
-    """The git commit (None outside a repository), the uncommitted changes, and the version of every installed distribution.
+    """The git commit (None outside a repository), the uncommitted changes to it, and the version of every installed distribution.
 
-    The changes cover tracked files, submodules, and untracked code or configuration files that git does not ignore.
-    `git apply` applies them on top of the commit, unless the diff was truncated.
+    The changes include tracked files, submodules, and untracked code or configuration files unless git ignores them. `git apply`
+    applies the changes on top of the commit, unless the diff was truncated.
     """
 
     git_commit: str | None
@@ -58,7 +58,8 @@ def _is_dirty(root: Path) -> bool:
 
 
 def _git_diff(root: Path) -> str:
-    """Return the diff to the commit, preceded by a line about omitted files and a line about truncation, if any."""
+    """Return the diff between the working tree and the commit, preceded by a line about omitted files and a line about truncation,
+    if any."""
     new, left_out = _untracked_files(root)
     diff = redact_code(_diff_including(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -84,7 +85,7 @@ def _diff_including(root: Path, new_files: list[str]) -> str:
 
 
 def _untracked_files(root: Path) -> tuple[list[str], list[str]]:
-    """Return (untracked code and configuration files to include, files omitted because they are large or many)."""
+    """Return (untracked code and configuration files to include, files omitted because they are too large or too many)."""
     listed = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE_SUFFIXES)]
     included = [name for name in code if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
@@ -115,7 +116,7 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 @lru_cache(maxsize=1)
 def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
     """Return one line per installed distribution. folders: search paths, each with its modification time (ns)."""
-    # Each access to `metadata` parses the file again.
+    # Each access to `metadata` would parse the file again.
     parsed = (distribution.metadata for distribution in metadata.distributions(path=[folder for folder, _ in folders]))
     lines = {f"{fields['Name']}=={fields['Version']}" for fields in parsed if fields and fields["Name"]}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"

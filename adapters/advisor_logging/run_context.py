@@ -1,8 +1,8 @@
-"""MLflow plugin that adds the git commit, the command line and the seed to each run of `mlflow.start_run`.
+"""MLflow plugin that adds the git commit, the command line and the seed as tags to each run of `mlflow.start_run`.
 
-The package registers it as an entry point, so users of plain MLflow need no extra code. MLflow calls it in the training process.
-The plugin reads a few small files, starts no process, and never raises. It does nothing if our hook is loaded. The environment
-variable ADVISOR_RUN_CONTEXT=off disables it.
+The package registers the plugin as an entry point, so users of plain MLflow need no extra code. MLflow calls the plugin in the
+training process. The plugin reads a few small files, starts no process, and never raises. The plugin does nothing if one of our
+training hooks is loaded. The environment variable ADVISOR_RUN_CONTEXT=off disables it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from advisor_logging.command_line import shell_command
 from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
-"""Maximum seed that counts as set by the training: NumPy's limit, which PyTorch's default seeds exceed."""
+"""Maximum seed that the training itself may have set: NumPy's limit. PyTorch's default seeds are larger."""
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_GIT_FILE_BYTES = 5_000_000
-"""Maximum bytes to read from a file of git."""
+"""Maximum bytes to read from one of git's files."""
 
 
 class RunContext:
     """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, without importing MLflow."""
 
     def in_context(self) -> bool:
-        """Return whether to add the tags: False if the plugin is disabled, or if our hook is loaded and logs the same tags."""
+        """Return whether MLflow should add the tags: False if the plugin is disabled, or if one of our training hooks is loaded,
+        which logs the same tags."""
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return the known facts as tags whose texts every store accepts."""
+        """Return the known facts about the run as tags whose texts every store accepts."""
         facts = {
             contract.TAG_COMMAND: shell_command,
             contract.TAG_GIT_COMMIT: _commit_of_code,
@@ -40,7 +41,7 @@ class RunContext:
         }
         tags: dict[str, str] = {}
         for tag, find in facts.items():
-            with suppress(Exception):  # a missing fact is better than a training that fails here
+            with suppress(Exception):  # an error here must not stop the training; the tag is left out
                 if value := find():
                     tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]
         return tags
@@ -53,7 +54,8 @@ def _commit_of_code() -> str | None:
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the checked-out commit of the git repository that contains `folder`, or None. No process is started."""
+    """Return the checked-out commit of the git repository that contains `folder`, or None. Reads git's files without starting a
+    process."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
@@ -86,7 +88,7 @@ def _read_text(path: Path) -> str:
 
 
 def _find_seed() -> str | None:
-    """Return the seed from the variable of `advisor run`, from PyTorch, or from the option --seed, in this order."""
+    """Return the seed from the variable that `advisor run` sets, else from PyTorch, else from the option --seed."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")

@@ -1,8 +1,9 @@
-"""The low-priority process that delivers spools to MLflow, one after another. The trainer may exit first.
+"""The low-priority process that delivers spools to MLflow, one spool after another. The training process may exit before the
+delivery is complete.
 
 It is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock, and the
-points of a killed trainer must still arrive. After any error, delivery restarts from the last acknowledgement. A point that is sent
-twice is stored once, because both copies have the timestamp from the spool.
+points of a killed training process must still be delivered. After any error, delivery restarts from the last acknowledgement. A
+point that is sent twice is stored once, because both copies have the timestamp from the spool.
 """
 
 from __future__ import annotations
@@ -47,23 +48,24 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
-"""Maximum seconds that points wait for a full batch."""
+"""Maximum seconds for which points wait until a batch is full."""
 MAX_LISTED_NAMES = 5
-"""Maximum names of refused values in a message."""
+"""Maximum number of names of refused values that a message lists."""
 MAX_RETRY_S = 600.0
-"""Maximum seconds after the trainer's exit for which delivery to an unreachable store is retried."""
+"""Maximum seconds after the training process's exit for which delivery to an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between attempts to store an artifact while the tracking server responds."""
 _MAX_SHORT_PAUSES = 4
-"""Maximum number of `_ARTIFACT_PAUSES_S` if the error is probably permanent, or if earlier artifacts failed and a trainer waits."""
+"""Maximum number of `_ARTIFACT_PAUSES_S` to use if the error is probably permanent, or if earlier artifacts failed and a training
+process waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
-"""Seconds between an idle shipper's checks whether its trainer still runs (`STANDBY_POLL_S`), and of the last wait for jobs after
-the trainer's exit (`LAST_POLL_S`)."""
+"""Seconds between an idle shipper's checks whether its training process still runs (`STANDBY_POLL_S`), and maximum seconds of the
+last wait for jobs after that process has exited (`LAST_POLL_S`)."""
 
 
 class Shipper:
-    """Delivers the spool in `folder`. `trainer` is the id of the process that writes it; None if that process has exited."""
+    """Delivers the spool in `folder`. `trainer` is the id of the process that writes the spool; None if that process has exited."""
 
     def __init__(
         self,
@@ -78,14 +80,14 @@ class Shipper:
         self._store: Store | None = None
         self._no_artifacts = False
         self._autopsies: dict[Path, int] = {}
-        """Stored files, with the time when each was written (nanoseconds since 1970)."""
+        """Autopsy files already stored, each with its modification time (nanoseconds since 1970)."""
         self._state = read_json(folder / "status.json")
         self._rewind_to_acknowledged()
 
     def _rewind_to_acknowledged(self) -> None:
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
-        self._stored_below = self._done.step  # among the rows that are now read again
+        self._stored_below = self._done.step  # steps below this one are in the store, but are read again from the spool
         self._windows = Windows()
         self._points: list[Point] = []
         self._ending: Mapping[str, Any] | None = None
@@ -94,10 +96,11 @@ class Shipper:
             self._store.refused = Counter(self._state.get("refused"))
 
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
-        """Return True when the whole run is delivered. Return False `retry_s` seconds after the trainer's exit."""
+        """Return True once the whole run is delivered. Return False if the run is still undelivered `retry_s` seconds after the
+        training process's exit."""
         back_off, exited_at = POLL_S, None
         while True:
-            # Checked before reading, so that everything an exited trainer wrote is read.
+            # Checked before reading, so that everything written before the training process's exit is read.
             has_exited = self._has_trainer_exited()
             if has_exited and exited_at is None:
                 exited_at = time.monotonic()
@@ -111,7 +114,7 @@ class Shipper:
             except Exception as error:
                 self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = POLL_S  # some data arrived, so the server fails at times but is not down
+                    back_off = POLL_S  # some data was delivered, so the server fails only at times
                 self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
@@ -122,7 +125,7 @@ class Shipper:
         return self._trainer is None or _has_exited(self._trainer)
 
     def _deliver_more(self, has_exited: bool) -> bool:
-        """Send new points. Return whether the run has ended and has been delivered."""
+        """Send new points to the store. Return whether the run has ended and is fully delivered."""
         store = self._open_store()
         for frame in read_frames(self._folder, self._position):
             self._process_frame(store, frame)
@@ -135,7 +138,7 @@ class Shipper:
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
                 self._send_points(store)
-                with contextlib.suppress(Exception):  # tried again at the end
+                with contextlib.suppress(Exception):  # retried at the end of the run
                     self._store_new_autopsy(store)
             return False
         self._points += self._windows.close()
@@ -166,7 +169,7 @@ class Shipper:
         )
 
     def _store_new_autopsy(self, store: Store) -> None:
-        """Store the files of an autopsy that are new or changed."""
+        """Store the autopsy files that are new or have changed."""
         for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
             path = self._folder / artifact.rpartition("/")[2]
             if path.exists() and self._autopsies.get(path) != (written := path.stat().st_mtime_ns):
@@ -174,12 +177,13 @@ class Shipper:
                 self._autopsies[path] = written
 
     def _store_sidecar(self, store: Store) -> None:
-        """Store the full-resolution curves. The run is complete without them, so permanent failures become notes."""
+        """Store the full-resolution curves as an artifact. The run is usable without these curves, so a permanent failure is only
+        noted."""
         path = self._folder / sidecar.sidecar_name(self._run)
         try:
             written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued(self._run))
         except Exception as error:
-            if is_temporary(error):  # a full disk: the caller retries later
+            if is_temporary(error):  # a full disk is temporary: the caller retries later
                 raise
             self._add_note(f"the curves at full resolution could not be written ({one_line_error(error)})")
             return
@@ -195,7 +199,7 @@ class Shipper:
         self._store_artifact(store, "the curves at full resolution", store_and_tag)
 
     def _store_artifact(self, store: Store, what: str, send: Callable[[], None]) -> None:
-        """Call `send`, and repeat the call after temporary failures. A permanent failure becomes a note about `what`."""
+        """Call `send`, and retry it after temporary failures. A permanent failure is recorded as a note about `what`."""
         for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
                 send()
@@ -210,7 +214,8 @@ class Shipper:
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether to retry storing an artifact. Retries end early if earlier artifacts failed and a trainer may wait."""
+        """Return whether to retry storing an artifact. Retries end early if earlier artifacts failed and a training process may be
+        waiting."""
         if not self._no_artifacts:
             return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
         return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
@@ -236,12 +241,12 @@ class Shipper:
             self._log_text(store, facts["requirements"], "requirements.txt")
             if facts["git_diff"]:
                 self._log_text(store, facts["git_diff"], "git.diff")
-        except Exception as error:  # the artifact store may be unreachable for good; the curves matter more
+        except Exception as error:  # the artifact store may never be reachable, and the curves matter more
             self._no_artifacts = True
             self._add_note(f"the git diff and the requirements could not be stored ({one_line_error(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
-        """Store a text as an artifact, by way of a temporary file in the spool."""
+        """Store a text as an artifact via a temporary file in the spool."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
@@ -271,7 +276,7 @@ class Shipper:
             self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send_points(self, store: Store) -> None:
-        """Send the points. Then acknowledge all data before the first row of the open window."""
+        """Send the points to the store. Then acknowledge all frames before the first row of the open window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
@@ -283,9 +288,9 @@ class Shipper:
     def _acknowledge_delivery(self, done: Acknowledgement) -> None:
         try:
             write_acknowledgement(self._folder, done)
-        except OSError:  # the disk is full: delivered segments free space
+        except OSError:  # the disk is full: deleting delivered segments frees space
             self._archive_segments(done)
-            with contextlib.suppress(OSError):  # after a crash the points are sent again and stored once
+            with contextlib.suppress(OSError):  # after a crash, the points are sent again but stored only once
                 write_acknowledgement(self._folder, done)
         self._done = done
         if self._store is not None and self._store.refused:
@@ -306,7 +311,7 @@ class Shipper:
             self._update_status(note="; ".join([*notes, text]))
 
     def _update_status(self, **news: Any) -> None:
-        """Update `status.json` for the trainer."""
+        """Update `status.json`, which the training process reads."""
         state = {**self._state, **news}
         if state != self._state:
             self._state = state
@@ -316,7 +321,7 @@ class Shipper:
 
 def lock_spool(folder: Path) -> FileLock | None:
     """Acquire and return the lock of the process that delivers the spool in `folder`; None if another process holds it."""
-    from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
+    from filelock import FileLock, Timeout  # a slow import, which the training process does not need
 
     held = FileLock(folder / "lock", mode=0o600)
     try:
@@ -327,14 +332,14 @@ def lock_spool(folder: Path) -> FileLock | None:
 
 
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
-    """Deliver one spool after another, until a line contains null or the trainer exits.
+    """Deliver one spool after another, until a line contains null or the training process exits.
 
     lines: each line names a spool as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri", "standby_s": seconds
-    to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process delivers it.
+    to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process is already delivering it.
     """
     if hasattr(os, "nice"):
         os.nice(10)
-    logging.disable()  # standard error is only for the cause of an exit; problems of the store are written to `status.json`
+    logging.disable()  # standard error is reserved for the cause of an exit; `status.json` holds the store's problems
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(lines, jobs), daemon=True).start()
     job = _next_job(jobs, trainer)
@@ -342,7 +347,7 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         folder = Path(job["folder"])
         _deliver_locked(folder, Path(job["script_folder"]), trainer)
         job = _next_job(jobs, trainer)
-        # The trainer removes a delivered spool unless it has stopped waiting or has exited.
+        # The training process removes a delivered spool, unless it has stopped waiting or has exited.
         remove_spool(folder)
 
 
@@ -353,10 +358,11 @@ def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None])
 
 
 def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Wait for the next job. Return None if the trainer ended the jobs, has exited, or sent no job for `standby_s` seconds."""
+    """Wait for the next job. Return None if the training process sent the final line, has exited, or sent no job for `standby_s`
+    seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
-        # Checked before reading, so that a job sent just before the trainer's exit is still read.
+        # Checked before reading, so that a job sent just before the training process's exit is still read.
         is_last = _has_exited(trainer["process"]) or time.monotonic() > leave_at
         try:
             return jobs.get(timeout=LAST_POLL_S if is_last else STANDBY_POLL_S)
@@ -381,8 +387,8 @@ def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any
         sys.exit(2)
     try:
         if not (folder / "reproduction.json").exists():
-            # This precedes MLflow's slow import, because the working tree may change soon.
-            with contextlib.suppress(Exception):  # points matter more than the description of the code
+            # Done before the slow import of MLflow, because the working tree may change soon.
+            with contextlib.suppress(Exception):  # the points matter more than the description of the code
                 write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)

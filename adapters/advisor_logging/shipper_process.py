@@ -4,8 +4,9 @@
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Importing MLflow and opening its store takes seconds of CPU time, so only the first run should do this. A process with several
-simultaneous runs has one shipper per run. All shippers exit with the trainer; idle shippers exit after `STANDBY_S` seconds.
+Importing MLflow and opening its store takes seconds of CPU time, so only the first run should do this. If a process has several
+simultaneous runs, each run has its own shipper. All shippers exit when the training process exits; idle shippers exit after
+`STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from advisor.contract.redact import one_line_error
 from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
-"""Seconds that an idle shipper, which uses 200 MB of memory or more, waits for the next run."""
+"""Seconds for which an idle shipper waits for the next run; meanwhile it uses at least 200 MB of memory."""
 
-# Our packages are imported first, so that later entries of the path cannot replace them.
+# Our packages are imported first, so that later entries of `sys.path` cannot shadow them.
 _BOOTSTRAP_CODE = """
 import json, sys
 lines = open(0, "rb", buffering=0)
@@ -45,7 +46,7 @@ main(trainer, lines)
 """
 _PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
 """Folder from which this process imported each of our packages, so that helper processes import the same versions."""
-# Helper processes have their own retries; MLflow's seven retries would block them for minutes.
+# Helper processes retry requests themselves; MLflow's seven retries would block them for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -55,19 +56,20 @@ MLFLOW_DEFAULTS = {
 }
 _FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Environment variables that name the current run or trial. Runs that share a shipper may have different values."""
+"""Environment variables that name the current run or trial. Their values may differ between runs that share a shipper."""
 
 
 class ShipperSettings(NamedTuple):
-    """Settings that a shipper inherits at its start. A run with different settings needs a new shipper."""
+    """Settings that a shipper process inherits when it starts. A run with different settings needs a new shipper process."""
 
     tracking_uri: str
     environment: dict[str, str]
-    """All environment variables except `_RUN_VARIABLES`, because any of them may affect the connection."""
+    """All environment variables except `_RUN_VARIABLES`: any variable may affect the connection to the store."""
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script. They are searched last, so that an `mlflow.py` there does not replace the library."""
+    """Folders of the training script, which are searched last for imports. Otherwise an `mlflow.py` in such a folder would shadow
+    the library."""
 
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:
@@ -82,14 +84,14 @@ class ShipperSettings(NamedTuple):
 
 class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress Python's resource warning: the process may outlive its trainer."""
+        """Suppress Python's resource warning: the helper process may outlive the training process."""
 
 
 class HelperProcess:
     """Handle with which this process controls a background process that it started."""
 
     def __init__(self, module: str, settings: ShipperSettings, details: Mapping[str, object]) -> None:
-        """Start `main` of a module of this package. Raises OSError if the system cannot start it.
+        """Start the function `main` of a module of this package in a new process. Raises OSError if the system cannot start it.
 
         details: further values in the mapping that `main` gets.
         """
@@ -100,10 +102,11 @@ class HelperProcess:
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
             text=True,
-            start_new_session=True,  # Ctrl-C ends the training but not the delivery of its points
+            start_new_session=True,  # Ctrl-C must end the training but not the delivery of its points
             env={**MLFLOW_DEFAULTS, **settings.environment, **_FORCED_VARIABLES},
         )
-        # The settings are sent over a pipe, because the address can contain a password and other users can read command lines.
+        # The settings are sent over a pipe, because the store's address can contain a password and other users can read command
+        # lines.
         self._send_line(
             {
                 "process": os.getpid(),
@@ -120,7 +123,8 @@ class HelperProcess:
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return exit status or signal, and the last line of standard error; None while it runs. Not for use after `stop`."""
+        """Return the exit status or signal, and the last line of standard error; None while the process runs. Not valid after
+        `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -134,7 +138,7 @@ class HelperProcess:
 
 
 class ShipperProcess(HelperProcess):
-    """A handle for one shipper."""
+    """Handle of one shipper process."""
 
     def __init__(self, settings: ShipperSettings) -> None:
         """Start the shipper process. Raises OSError if the system cannot start it."""
@@ -143,7 +147,7 @@ class ShipperProcess(HelperProcess):
         self._database: tuple[int, int] | None = None
 
     def deliver(self, folder: Path) -> None:
-        """Send the shipper the spool in `folder` as its next job. Raises OSError if the shipper has exited."""
+        """Send the spool in `folder` to the shipper as its next job. Raises OSError if the shipper has exited."""
         script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
         self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
 
@@ -154,15 +158,16 @@ class ShipperProcess(HelperProcess):
 
     def can_serve(self, settings: ShipperSettings) -> bool:
         """Return whether this idle shipper can serve a run with these settings."""
-        # The shipper has the SQLite file open, and would write to the old file if that was replaced or deleted.
+        # The shipper has the SQLite file open, and would keep writing to the old file if the file has since been replaced or
+        # deleted.
         same_database = self._database == _file_identity(settings.tracking_uri)
         return self.is_alive() and self._settings == settings and same_database
 
     def stop(self) -> None:
-        """Tell the shipper to deliver the remaining data, delete the delivered spool, and exit."""
+        """Tell the shipper to deliver its remaining data, delete the delivered spool, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            # Closing the pipe is not enough, because a fork of the trainer may keep the pipe open.
+            # Closing the pipe is not enough, because a forked child of the training process may keep it open.
             self._send_line(None)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -173,7 +178,7 @@ class ShipperProcess(HelperProcess):
 _idle: list[ShipperProcess] = []
 _stopped: list[ShipperProcess] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # idle shippers continue to work for the parent process
+    os.register_at_fork(after_in_child=_idle.clear)  # the idle shippers still belong to the parent process
 
 
 @atexit.register
@@ -184,7 +189,7 @@ def _stop_idle_shippers() -> None:
 
 def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
     """Return a shipper that delivers the spool in `folder`: an idle one with the same settings, else a new one. Raises OSError."""
-    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling a child process reaps it if it has exited
+    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling an exited child process reaps it
     settings = ShipperSettings.from_this_process(tracking_uri)
     while (shipper := _pop_idle_shipper()) is not None:
         if shipper.can_serve(settings):
@@ -199,7 +204,7 @@ def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
 
 def _pop_idle_shipper() -> ShipperProcess | None:
     try:
-        return _idle.pop()  # pop is atomic; other threads acquire shippers too
+        return _idle.pop()  # `pop` is atomic, so other threads can acquire shippers at the same time
     except IndexError:
         return None
 

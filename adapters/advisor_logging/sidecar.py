@@ -1,10 +1,11 @@
-"""The sidecar: a Parquet table of all points of a run. The shipper writes it and stores it as an artifact of the run.
+"""The sidecar: a Parquet table of all points of a run, in full resolution. The shipper writes the table and stores it as an
+artifact of the run.
 
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts are written during the training, one per segment, and merged at the end of the run. Memory holds at most a segment and a
-row group. Each stage can be repeated from disk after a crash.
+Parts are written during the training, one per segment, and merged at the end of the run. The memory holds at most one segment and
+one row group at a time. After a crash, each stage can be repeated from the files on disk.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
 MAX_GROUP_ROWS = 1 << 16
 """Maximum rows of a Parquet row group, the unit of reading and writing."""
 _INDEX_KEY = b"advisor.curves"
-"""Key in the Parquet metadata of a part for its `PartIndex` as JSON."""
+"""Key in a part's Parquet metadata under which its `PartIndex` is stored as JSON."""
 
 CurveRows = tuple[str, int, int, int, int]
-"""(metric, first row, number of rows, first step, last step) of one metric in a part."""
+"""Position of one metric in a part: (metric, first row, number of rows, first step, last step)."""
 
 
 class PartIndex(NamedTuple):
-    """Table of contents of a part."""
+    """Table of contents of a part: the position of each metric."""
 
     curves: list[CurveRows]
     begins: int
-    """First training step in the part, or the first step of the evaluations if there is no training step."""
+    """First training step in the part; if it has no training step, the first step of its evaluations."""
 
 
 class Curve(NamedTuple):
@@ -72,14 +73,16 @@ class SidecarSummary:
 
     rows: int
     from_step: int
-    """First step from which the sidecar is complete; 0 if it is complete from the start of the run."""
+    """First step from which the sidecar has all points; 0 if it is complete from the start of the run."""
     to_step: int
 
 
 def archive_segments(folder: Path, end: int) -> str | None:
-    """Convert the delivered segments below number `end` to parts. Return an error message if a conversion failed, else None.
+    """Convert the delivered segments with numbers below `end` to parts. Return an error message if the conversion of a segment
+    failed, else None.
 
-    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway, because the store has its points already.
+    If the conversion of a segment fails (full disk, no pyarrow), the segment is deleted anyway, because the store already has its
+    points.
     """
     problem = None
     for number in segment_numbers(folder):
@@ -99,7 +102,7 @@ def archive_segments(folder: Path, end: int) -> str | None:
 def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
     """Write all points of the finished run's spool to `path`. Return None if there are no points.
 
-    `continued`: True if the run began before this spool. Raises OSError or pyarrow's errors.
+    `continued`: True if the run began before this spool was created. Raises OSError or pyarrow's errors.
     """
     for number in segment_numbers(folder):
         _make_part(folder, number)
@@ -123,7 +126,7 @@ def _last_step(frame: Frame) -> int:
 
 
 def _make_part(folder: Path, number: int) -> None:
-    """Write the part of a segment. It replaces a part from an earlier attempt."""
+    """Convert a segment to a part of the sidecar. The new part replaces any part from an earlier attempt."""
     frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
     if not frames:
         return
@@ -150,7 +153,7 @@ def _make_part(folder: Path, number: int) -> None:
 
 
 def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
-    """Return the points of the frames as one curve per metric. Points of the same step keep their recorded order."""
+    """Return the points in the frames as one curve per metric. Points of one metric at the same step keep their recorded order."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -164,7 +167,7 @@ def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # an earlier version wrote larger steps
+        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # earlier versions wrote larger steps
         curves.append(_sort_by_step(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 
@@ -196,7 +199,7 @@ def _merge_parts(parts: list[Path], indices: list[list[CurveRows]], path: Path) 
                 for part, first, count, _, _ in mine:
                     for curve in _read_rows(part, name, first, count):
                         table.add(curve)
-            else:  # steps overlap between parts, for example after a late evaluation: sort the whole curve
+            else:  # the steps of two parts overlap, for example after a late evaluation: sort the whole curve
                 table.add(
                     _sort_by_step(
                         _concatenate([c for part, first, n, _, _ in mine for c in _read_rows(part, name, first, n)])
@@ -213,7 +216,8 @@ def _concatenate(curves: list[Curve]) -> Curve:
 
 
 def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
-    """Yield `count` rows of a part from row `first`, one row group at a time. All these rows belong to the metric `name`."""
+    """Yield `count` rows of a part, starting at row `first`, one row group at a time. All these rows belong to the metric
+    `name`."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(part) as file:
@@ -228,7 +232,7 @@ def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]
 
 
 class _CurveWriter:
-    """Collects curves and writes them as row groups of `MAX_GROUP_ROWS` rows."""
+    """Collects the curves of metrics and writes them as row groups of `MAX_GROUP_ROWS` rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -236,7 +240,7 @@ class _CurveWriter:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append the points of a curve. Callers must add the metrics in alphabetical order."""
+        """Append the points of one metric's curve. Callers must add the metrics in alphabetical order of their names."""
         import pyarrow as pa
 
         for start in range(0, len(curve.steps), MAX_GROUP_ROWS):
@@ -250,7 +254,7 @@ class _CurveWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the rows collected so far."""
+        """Write the collected rows to the file."""
         import pyarrow as pa
 
         if self._batches:
@@ -283,12 +287,13 @@ def _table_schema() -> Any:
 
 
 def is_continued(run: Mapping[str, Any]) -> bool:
-    """Return whether the run began before this spool. run: content of the spool's `run.json`."""
+    """Return whether the run began before this spool was created. run: content of the spool's `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """Return the file name of the sidecar, with the spool's identity if the run is continued and may have other sidecars."""
+    """Return the file name of the sidecar; it includes the spool's identity if the run is continued, because other sidecars may
+    exist."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued(run):
         return name
@@ -297,7 +302,8 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
 
 
 def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the sidecar tag's value with an entry for this sidecar. If the value is too long, the oldest entries are dropped."""
+    """Return the value of the sidecar tag with an additional entry for this sidecar. If the tag's value becomes too long, the
+    oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):

@@ -1,11 +1,13 @@
-"""The spool: a run's points and events on local disk. The trainer appends data; the shipper reads and acknowledges the data.
+"""The spool: a run's points and events on local disk. The training process appends data; the shipper reads the data and
+acknowledges what the store has confirmed.
 
 A spool is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which
 the store has all data), `status.json` (last state of the shipper) and `lock` (held by the shipper). Acknowledged segments become
 compressed parts of the run's `sidecar`. `disk_quota` limits the total size.
 
-A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame. Each write is one unbuffered call, so a
-killed process loses no written data, and a forked child has nothing to flush. A power failure may lose data.
+A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame at the end. Each write is one unbuffered
+call, so a killed process loses no written data, and a forked child inherits no unwritten data. A power failure may lose written
+data.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from typing import Any
 from advisor_logging.table import Row, Table, rows_to_tables
 
 SEGMENT_BYTES = 8 << 20
-"""Bytes of a segment beyond which a new segment begins. Only whole segments can be dropped to free space."""
+"""Maximum bytes of a segment, after which a new segment begins. To free disk space, only whole segments can be dropped."""
 RESERVE_BYTES = 256 << 10
-"""Bytes reserved on disk for evaluations, tags and the end of the run, and freed when the disk is full."""
+"""Disk space in bytes reserved for evaluations, tags and the end of the run; it is released when the disk is full."""
 DELIVERED_PATTERN = "*.delivered"
-"""Name pattern of delivered spools whose removal has begun."""
+"""Name pattern of spools that were delivered and are being removed."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
 """Kinds of frames: rows to reduce to windows · rows to store unchanged · a JSON object."""
@@ -45,7 +47,7 @@ _TABLE_SHAPE = struct.Struct("<IH")
 
 
 def user_name() -> str:
-    """Return the user's name; "unknown" if the system has no name for the user id, as in some containers."""
+    """Return the user's name; "unknown" if the system has no name for the user id, as is the case in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -53,7 +55,7 @@ def user_name() -> str:
 
 
 def user_id() -> str:
-    """Return the user id as text; on Windows, the user's name."""
+    """Return the user id as text; on Windows, return the user's name instead."""
     return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
@@ -84,7 +86,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """States that the store has all frames before `position`, and after it all STEPS rows whose step is below `step`."""
+    """States that the store has all frames before `position`, and all STEPS rows after `position` whose step is below `step`."""
 
     position: Position = Position()
     step: int = -1
@@ -92,7 +94,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that was read from the spool. `end` is the position of the next frame."""
+    """A frame that was read from the spool. `end` is the position at which the next frame begins."""
 
     kind: int
     payload: bytes
@@ -100,7 +102,7 @@ class Frame:
     end: Position
 
     def rows(self) -> list[Row]:
-        """Return the rows of a STEPS or EVALUATION frame."""
+        """Return the rows in a STEPS or EVALUATION frame."""
         return _decode_rows(self.payload)
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
@@ -109,7 +111,7 @@ class Frame:
         return flat[::width], flat[1::width], {name: flat[i::width] for i, name in enumerate(names, start=2)}
 
     def event(self) -> dict[str, Any]:
-        """Return the object of an EVENT frame."""
+        """Return the JSON object in an EVENT frame."""
         return dict(json.loads(self.payload))
 
 
@@ -123,7 +125,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
-    """Encode rows as frames, one per sequence of consecutive rows with the same metrics."""
+    """Encode rows as frames: one frame per sequence of consecutive rows with the same metrics."""
     return b"".join(encode_table(kind, table) for table in rows_to_tables(rows))
 
 
@@ -144,7 +146,7 @@ def _decode_rows(payload: bytes) -> list[Row]:
 
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
-    """Return (metric names, numbers per row, all numbers row by row as a flat array)."""
+    """Return (metric names, numbers per row, all numbers as a flat array in row order)."""
     count, length = _TABLE_SHAPE.unpack_from(payload)
     start = _TABLE_SHAPE.size + length
     names: list[str] = json.loads(payload[_TABLE_SHAPE.size : start])
@@ -168,9 +170,10 @@ class SpoolWriter:
             self._reserve.write_bytes(bytes(RESERVE_BYTES))
 
     def append(self, frames: bytes, *, critical: bool = False) -> None:
-        """Write whole frames. Raises OSError, for example if the disk is full, after removing any partial write.
+        """Append whole frames to the spool. Raises OSError, for example if the disk is full, after removing any partially written
+        frame.
 
-        If the disk is full, `critical` frames use the reserve.
+        If the disk is full, `critical` frames use the reserved disk space.
         """
         try:
             if self._file.tell() > self._segment_bytes:
@@ -181,7 +184,7 @@ class SpoolWriter:
                 raise
             self._reserve.unlink(missing_ok=True)
             if self._file.tell():
-                self._next_segment()  # the current file may have reached a size limit of the file system
+                self._next_segment()  # the current file may have reached the file system's size limit
             self._write_whole(frames)
 
     def _write_whole(self, frames: bytes) -> None:
@@ -197,7 +200,8 @@ class SpoolWriter:
             raise
 
     def _truncate(self, start: int) -> None:
-        """Remove a partial frame, at which readers would stop. If removing fails, it is repeated before the next write."""
+        """Remove a partially written frame, because readers would stop there. If the removal fails, it is repeated before the next
+        write."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -214,10 +218,10 @@ class SpoolWriter:
 
 
 def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
-    """Yield the whole frames from `position` to the end of the data written so far."""
+    """Yield the whole frames from `position` to the current end of the spool."""
     while True:
         following = any(number > position.segment for number in segment_numbers(folder))
-        # Check this before reading: once the next segment exists, the current segment no longer grows.
+        # Checked before reading: once the next segment exists, the current segment no longer grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
@@ -227,7 +231,7 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
 
 
 def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
-    """Yield the whole frames of one segment from `position`; none if the segment was removed."""
+    """Yield the whole frames of one segment from `position` on; yield none if the segment was removed."""
     try:
         with open(segment_path(folder, position.segment), "rb") as file:
             file.seek(position.offset)
@@ -241,12 +245,12 @@ def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the existing segments, ascending."""
+    """Return the numbers of the existing segments in ascending order."""
     return sorted(int(path.stem) for path in folder.glob("*.spool"))
 
 
 def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield kind, payload and full length of each frame in `data`, up to the first truncated one."""
+    """Yield the kind, the payload and the full length of each frame in `data`, up to the first truncated frame."""
     at = 0
     while at + _FRAME_HEAD.size <= len(data):
         length, checksum, kind = _FRAME_HEAD.unpack_from(data, at)
@@ -263,7 +267,7 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace a file atomically: readers see either the old or the new content."""
+    """Replace a JSON file atomically: readers see either the old or the new content."""
     temporary = path.with_name(path.name + ".new")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -274,7 +278,8 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove_spool(folder: Path) -> None:
-    """Delete a delivered spool; never raises. `run.json` and the folder's name first mark it as delivered, in case of a crash."""
+    """Delete a delivered spool; never raise an error. In case of a crash during the deletion, `run.json` and the folder's name
+    first mark the spool as delivered."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json(run), "delivered": True})
@@ -297,7 +302,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return the latest acknowledgement: the position up to which the store has all data."""
+    """Return the latest acknowledgement, which states up to which position the store has all data."""
     raw = read_json(folder / "acknowledged.json")
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
@@ -310,7 +315,7 @@ def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An acknowledged segment, converted to the sidecar's format."""
+    """An acknowledged segment after its conversion to the sidecar's format."""
 
     path: Path
     segment: int
@@ -318,7 +323,7 @@ class Part:
 
 
 def list_parts(folder: Path) -> list[Part]:
-    """Return the existing parts, oldest first."""
+    """Return the spool's existing parts, oldest first."""
     result = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
@@ -332,16 +337,16 @@ def part_path(folder: Path, segment: int, last_step: int) -> Path:
 
 
 def drop_part(folder: Path, part: Part) -> None:
-    """Delete a part. The sidecar then begins after the part's last step."""
+    """Delete a part to free disk space. The sidecar of the run then begins after the part's last step."""
     part.path.unlink(missing_ok=True)
     record_dropped_steps(folder, part.last_step)
 
 
 def record_dropped_steps(folder: Path, last_step: int) -> None:
-    """Record that the sidecar lacks steps up to `last_step`."""
+    """Record that the sidecar lacks all steps up to `last_step`."""
     write_json(folder / "dropped.json", {"last_step": max(last_step, last_dropped_step(folder))})
 
 
 def last_dropped_step(folder: Path) -> int:
-    """Return the last step that the sidecar lacks; -1 if it lacks no step."""
+    """Return the last step that the sidecar lacks; -1 if it lacks none."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

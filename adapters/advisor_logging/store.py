@@ -24,30 +24,31 @@ from advisor_logging.windows import Point
 MAX_METRICS_PER_REQUEST = 1000
 MAX_PARAMS_PER_REQUEST = 100
 _RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Pauses in seconds between attempts to write one value if the store's error may be temporary."""
+"""Seconds between attempts to write one value when the store's error may be temporary."""
 MAX_REFUSALS_PER_METRIC = 3
-"""Number of refused values of a metric after which no more of its values are sent, if the store has accepted no value."""
+"""Number of refused values of a metric after which its other values are not sent, if the store has accepted none."""
 MAX_TWIN_RUNS = 50
-"""Maximum number of runs of one spool that a search returns."""
+"""Maximum number of runs that a search for the runs of one spool returns."""
 _TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
 _METRIC_PREFIX = "metric "
 _REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
 _REFUSED_FILE_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
-"""Errors of a file store if the name of a metric, param or tag is not a possible file name, or is the folder of another name."""
+"""Errors that a file store raises if the name of a metric, param or tag is not a valid file name, or is already the folder of
+another name."""
 
 
 class StoredRun(NamedTuple):
     """State of a run in an MLflow store."""
 
     newest_ms: int
-    """Time of the run's latest point in milliseconds; 0 if it has no points."""
+    """Time of the run's latest point (milliseconds since 1970); 0 if the run has no points."""
     end_ms: int | None
-    """End time of the run in milliseconds; None while it is active."""
+    """End time of the run (milliseconds since 1970); None while the run is active."""
     sidecar: str  # value of the run's sidecar tag
 
 
 class Store:
-    """Client of one MLflow tracking server or database. Every method can raise MLflow's errors."""
+    """Client of one MLflow tracking server or database. Every method can raise the errors of MLflow."""
 
     def __init__(self, tracking_uri: str) -> None:
         with _without_collection():
@@ -61,18 +62,19 @@ class Store:
                 self._client.search_experiments(max_results=1)
         self._run_id = ""
         self.experiment_id = ""
-        """Id of the run's experiment; empty before `open_run`."""
+        """Id of the run's experiment; empty until `open_run` is called."""
         self._may_have_twins = False
-        """Whether the run was found or created by the spool's identity, because its id was not known before."""
+        """Whether the run was searched for or created by the spool's identity because its id was unknown; duplicates may then
+        exist."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
-        """Number of values that the store refused, by name such as "metric val/error"."""
+        """Number of values that the store refused, by record name such as "metric val/error"."""
         self.reasons: dict[str, str] = {}
-        """Error of the store, in one line, about the first refused value of each name."""
+        """The store's error for the first refused value of each name, as one line."""
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
-        """Create the run that `run.json` describes, or find it if an earlier attempt created it. Return its id.
+        """Create the run that `run.json` describes, or find that run if an earlier attempt created it. Return its id.
 
         remembered: id that an earlier call returned, if known.
         """
@@ -111,15 +113,16 @@ class Store:
         return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
-        """Return the runs of a spool. The first one is the run to use.
+        """Return the runs in the store that belong to one spool. The first of these runs is the one to use.
 
-        There are several if the server hung, we repeated the request to create the run, and the server carried out both requests.
+        There are several if the server hung, we repeated the request to create the run, and the server later carried out both
+        requests.
         """
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return sorted(self._client.search_runs([experiment], mark, max_results=MAX_TWIN_RUNS), key=_data_sort_key)
 
     def delete_twins(self, run: Mapping[str, Any]) -> None:
-        """Delete further, empty runs of this spool that repeated requests have created."""
+        """Delete the empty duplicate runs of this spool that repeated requests have created."""
         for twin in self._find_by_spool(self.experiment_id, run) if self._may_have_twins else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
@@ -137,7 +140,7 @@ class Store:
         try:
             return str(self._client.create_experiment(name))
         except MlflowException as error:
-            match = self._client.get_experiment_by_name(name)  # another trial created it in the meantime
+            match = self._client.get_experiment_by_name(name)  # another trial has meanwhile created the experiment
             if match is not None:
                 return str(match.experiment_id)
             if len(name) <= MAX_NAME_CHARS or not _is_refusal(error):
@@ -145,14 +148,15 @@ class Store:
             return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store points. Points that are already stored stay unchanged. Points that the store refuses are counted and skipped."""
+        """Store points of metrics. Points that the store already has stay unchanged. Points that the store refuses are counted and
+        skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
             self.refused.update(_METRIC_PREFIX + p.name for p in points if _METRIC_PREFIX + p.name in hopeless)
             points = [p for p in points if _METRIC_PREFIX + p.name not in hopeless]
-        # NaN gets separate batches, because before MLflow 3.16 a resent NaN violates the primary key and fails its whole batch.
+        # NaN values get separate batches: before MLflow 3.16, a resent NaN violates the primary key and fails its whole batch.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if self._is_file_store:  # it stores the points of a batch before a refused one, and again at the retry
+        if self._is_file_store:  # it would store the points before a refused one twice: now, and at the retry
             kinds = [
                 [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
             ]
@@ -168,7 +172,7 @@ class Store:
         self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters. Return the names of hyperparameters for which the store already has, and keeps, another value."""
+        """Store hyperparameters. Return the names of hyperparameters that keep a different value in the store."""
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
@@ -192,7 +196,8 @@ class Store:
             self._write_batch("tags", [f"tag {t.key}" for t in batch], batch)
 
     def _write_batch(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
-        """Store metrics, params or tags, except values that the store refuses even one at a time. Raises all other errors."""
+        """Store metrics, params or tags; a refused batch is halved repeatedly until the refused values are found, which are then
+        skipped. Raises all errors other than refusals."""
         try:
             self._send_batch(kind, entities)
         except Exception as error:
@@ -214,7 +219,7 @@ class Store:
         self._client.log_batch(self._run_id, **batch)
 
     def _refuses_values(self, error: Exception) -> bool:
-        """Return whether these values caused the error; they did if the store now accepts another value."""
+        """Return whether these values caused the error: they did if the store now accepts a different value."""
         if not _may_be_a_refusal(error):
             return False
         from mlflow.entities import RunTag
@@ -226,7 +231,8 @@ class Store:
         return True
 
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
-        """Retry storing a value if the error may be temporary. Return whether it is stored. Raises errors except refusals."""
+        """Retry storing a value if the error may be temporary. Return whether the value was stored. Raises all errors other than
+        refusals."""
         if _is_refusal(error) or self.refused[name]:
             return False
         for pause in _RETRY_PAUSES_S:
@@ -240,7 +246,7 @@ class Store:
         return False
 
     def log_file(self, file: Path, path: str) -> None:
-        """Store a file as the artifact `path`. The last part of `path` must be the file's own name."""
+        """Store a file as the run's artifact `path`. The last part of `path` must be the file's own name."""
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
 
     def read_tag(self, name: str) -> str | None:
@@ -249,18 +255,18 @@ class Store:
         return None if value is None else str(value)
 
     def end_run(self, status: str, time_ms: int) -> None:
-        """End the run as FINISHED, FAILED or KILLED."""
+        """End the run with the status FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, max(time_ms, 0))
 
 
 def _data_sort_key(match: Any) -> tuple[int, int, str]:
-    """Return a sort key that puts the run with the most data first. Empty runs are sorted by id."""
+    """Return a sort key by which the run with the most data comes first. Runs without data are sorted by id."""
     newest_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
     return -newest_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the same request may succeed minutes later: the network or a server failed, or a disk is full."""
+    """Return whether the same request may succeed minutes later, because the network or a server failed or a disk is full."""
     for each in (error, error.__cause__, error.__context__):
         status = getattr(getattr(each, "response", None), "status_code", None)
         if status is not None:
@@ -269,13 +275,13 @@ def is_temporary(error: BaseException) -> bool:
             return True
         if getattr(each, "error_code", "") in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"):
             return True
-        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # no answer from the server
+        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # the server did not answer
             return True
     return False
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
-    """Return the experiment id from the run or from MLflow's variable; None if an experiment name takes precedence."""
+    """Return the experiment id from the run or from MLflow's environment variable; None if an experiment name takes precedence."""
     id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
     return None if id is None else str(id)
 
@@ -286,7 +292,7 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Import MLflow without garbage collection, which takes a seventh of the CPU time of the import and frees next to nothing."""
+    """Disable garbage collection while MLflow is imported: it takes a seventh of the import's CPU time and frees almost nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -298,19 +304,19 @@ def _without_collection() -> Iterator[None]:
 
 @contextmanager
 def lock_store_opening(tracking_uri: str) -> Iterator[None]:
-    """Hold a lock while an SQLite store is opened, because two processes that create tables at once corrupt it permanently."""
+    """Hold a lock while an SQLite store is opened: two processes that create its tables at the same time corrupt it permanently."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
-    from filelock import FileLock  # slow to import, and not needed by the trainer
+    from filelock import FileLock  # a slow import, which the training process does not need
 
-    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # one hex digit limits the number of lock files to 16
+    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # a single hex digit limits the lock files to 16
     with FileLock(Path(tempfile.gettempdir()) / f"advisor-{user_id()}-{name}.lock", mode=0o600):
         yield
 
 
 def _disable_connect_retries(tracking_uri: str) -> None:
-    # MLflow silently retries for 90 seconds if a database cannot be opened; our caller has its own retries.
+    # If a database cannot be opened, MLflow silently retries for 90 seconds; our caller already retries.
     if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
         try:
             from mlflow.store.db import utils
@@ -324,15 +330,15 @@ def _disable_connect_retries(tracking_uri: str) -> None:
 
 
 def _clean_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return names and texts that every store accepts. Spools of earlier versions may contain others."""
+    """Return names and texts in a form that every store accepts. Spools from earlier versions may contain other characters."""
     return {clean_name(name): clean_text(value) for name, value in texts.items()}
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether the error shows that the store would refuse the same values again."""
+    """Return whether the error shows that the store would refuse the same values at every attempt."""
     cause = error.__cause__ or error.__context__ or error
     for each in (error, cause):
-        if isinstance(each, OSError):  # also the network errors of `requests`
+        if isinstance(each, OSError):  # includes the network errors of `requests`
             return each.errno in _REFUSED_FILE_ERRNOS
         if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(
             each, ValueError | TypeError | OverflowError

@@ -1,4 +1,4 @@
-"""Finds, describes and delivers spools that no process is delivering, for `advisor sync`."""
+"""Finds, describes and delivers the spools that no other process is delivering, for `advisor sync`."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ from advisor_logging.store import Store, StoredRun
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
-"""Seconds after the last point during which another machine's spool counts as still being written, unless its run has ended."""
+"""Seconds after its last point for which a spool from another machine counts as still being written, unless its run has ended."""
 MAX_FILE_BYTES = 256 << 20
-"""Maximum size of a segment or a JSON file of a spool, to protect memory; files from trainings are far smaller."""
+"""Maximum bytes of a segment or JSON file in a spool, to protect memory; trainings write far smaller files."""
 MAX_RETRY_S = 5.0
-"""Maximum seconds for which delivery is retried if the store fails after it has answered once."""
+"""Maximum seconds for which delivery is retried if the store fails after it has responded at least once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A description of a spool, made by `inspect_spool`."""
+    """Description of a spool, as returned by `inspect_spool`."""
 
     folder: Path
     state: State
     run_name: str
     experiment: str
     destination: str
-    """Address of the intended store, without user and password."""
+    """Address of the store to which the spool should be delivered, without user and password."""
     host: str
-    """Machine that wrote the spool; empty if not recorded."""
+    """Name of the machine that wrote the spool; empty if not recorded."""
     points: int
     """Number of recorded values that the store has not acknowledged."""
     size: int  # bytes
     last_ms: int | None
-    """Time of the last row, or of the start of the run if there are no rows (milliseconds since 1970)."""
+    """Time of the spool's last row, or the start of the run if there are no rows (milliseconds since 1970)."""
     end: dict[str, Any] | None
-    """End of the run as {"status", "time_ms", "tags"}; None if none was recorded."""
+    """End of the run as {"status", "time_ms", "tags"}; None if no end was recorded."""
 
 
 class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one line
-    """A spool could not be delivered; the message is the reason, in one line."""
+    """Raised if a spool could not be delivered; the message states the reason in one line."""
 
 
 def find_spools(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders of all spools among and below `paths`. Raises ValueError for a path without spools."""
+    """Return the folders of all spools at or below the given `paths`. Raises ValueError if one of the paths contains no spool."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
@@ -84,14 +84,14 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
 
 
 def find_own_spools() -> list[Path]:
-    """Return this user's spools from all default folders."""
+    """Return this user's spools in all default folders."""
     return find_spools(
         [folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))]
     )
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Return whether this user owns the folder, because another user may have created it in a shared folder."""
+    """Return whether this user owns the folder; in a shared parent folder, another user may have created it."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -99,7 +99,7 @@ def _is_own_folder(folder: Path) -> bool:
 
 
 def inspect_spool(folder: Path) -> Spool:
-    """Describe a spool. Never raises: a damaged spool has the state "unreadable"."""
+    """Describe a spool. Never raises an error: a damaged spool gets the state "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
     try:
@@ -132,9 +132,10 @@ def inspect_spool(folder: Path) -> Spool:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise ValueError if the spool contains a file that no training writes.
+    """Raise ValueError if the spool contains a file of a kind that no training writes.
 
-    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, which never end.
+    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, which would block reading
+    forever.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -145,7 +146,8 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name is not plain, because as part of the sidecar's path it could lead to another folder."""
+    """Raise ValueError if the spool's name is not plain: it becomes part of the sidecar's path, which could then lead to another
+    folder."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
             raise ValueError(f"{key} is not a name")
@@ -158,7 +160,7 @@ def _first_position(folder: Path) -> Position:
 
 def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
     if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
-        return "left"  # fully delivered; only the folder remains
+        return "left"  # the spool is fully delivered; only its folder remains
     held = lock_spool(folder)
     if held is None:
         return "being delivered"
@@ -169,7 +171,7 @@ def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) 
 
 
 def _is_running(process: Any, before_ms: int) -> bool:
-    """Return whether the process still runs. before_ms: time after which another process with the same id may have begun."""
+    """Return whether the process still runs. before_ms: time after which another process with the same id may have started."""
     try:
         return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
     except psutil.AccessDenied:
@@ -185,10 +187,11 @@ def deliver(
     *,
     as_recorded: bool = False,
 ) -> str:
-    """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
+    """Deliver a spool to its recorded store, or to `tracking_uri` if given, and remove it. Raises NotDelivered if delivery fails.
 
-    MLflow would send the user's credentials to the address that is recorded in the spool. A spool from another place is therefore
-    delivered only to a store that the user named, or with `as_recorded` to the recorded address.
+    MLflow would send the user's credentials to the store's address that is recorded in the spool. A spool that this user's
+    trainings did not write is therefore delivered only to a store that the user named, or with `as_recorded` to the recorded
+    address.
 
     Returns one line about data that the store lacks, such as refused values; "" if the store has all data.
 
@@ -202,7 +205,7 @@ def deliver(
     if spool.state == "training":
         raise NotDelivered("its training is still running and will deliver it")
     run = read_json(folder / "run.json")
-    if run.get("delivered"):  # a process delivered it and was killed while removing it
+    if run.get("delivered"):  # the process that delivered the spool was killed while removing it
         remove_spool(folder)
         return ""
     uri = tracking_uri or _choose_destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
@@ -248,7 +251,7 @@ def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
 
 
 def _is_in_own_folder(folder: Path) -> bool:
-    """Return whether the spool is in a folder to which this user's own trainings write."""
+    """Return whether the spool is in one of the folders to which this user's own trainings write."""
     own = {path.resolve() for path in default_folders() if _is_own_folder(path)}
     return folder.resolve().parent in own
 
@@ -262,7 +265,8 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Return whether another copy of the spool has delivered the whole run. Raises NotDelivered if it may still do so."""
+    """Return whether a different copy of this spool has already delivered the whole run. Raises NotDelivered if that copy may still
+    deliver it."""
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:
@@ -270,7 +274,7 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     last_ms = spool.last_ms or 0
     if spool.end is not None:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
-        # The sidecar is stored last, so without a sidecar the delivery was interrupted.
+        # The sidecar is stored last, so a delivery without a sidecar was interrupted.
         return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
     if stored is not None and stored.newest_ms > 0 and _is_whole(stored, last_ms):
         return True
@@ -303,7 +307,8 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
 @contextlib.contextmanager
 def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
-    """Change to the training's working directory if this is its machine, because addresses may be relative to that directory."""
+    """Change to the training's working directory if this is the machine of the training, because store addresses may be relative to
+    that directory."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return

@@ -1,4 +1,4 @@
-"""Tables of logged rows: the format in which rows are passed to the spool and read from it."""
+"""Tables of logged rows: the format in which rows are written to and read from the spool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = tuple[int, int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with the same metrics in step order, stored by column. Steps count from 0, times are milliseconds since 1970."""
+    """Rows with the same metrics, in step order, stored by column. Steps count from 0; times are in milliseconds since 1970."""
 
     steps: Sequence[int]
     times_ms: Sequence[int]
@@ -37,13 +37,14 @@ class Table:
         return self if len(at) == len(self) else self.select_rows(at)
 
     def select_rows(self, indices: Sequence[int]) -> Table:
-        """Return the rows at the given indices."""
+        """Return a table of the rows at the given indices."""
         columns = {name: [values[i] for i in indices] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in indices], [self.times_ms[i] for i in indices], columns)
 
 
 def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
-    """Return one table per sequence of consecutive rows with the same metrics, so that no table has missing values."""
+    """Return one table per sequence of consecutive rows with the same metrics, so that no table has missing values in its
+    columns."""
     tables = []
     for names, group in groupby(rows, key=lambda row: tuple(row[2])):
         steps, times_ms, values = zip(*group, strict=True)
@@ -52,13 +53,14 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
 
 
 class Completion(Protocol):
-    """Adds other ranks' values to this process's rows. Its methods are called in the writer thread only.
+    """Adds the values of other ranks to the rows of this process. Only the writer thread calls its methods.
 
-    To bound memory, rows are returned without the values of a rank that has exited or is late.
+    To bound memory, rows are returned without a rank's values if that rank has exited or is late.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Add new rows, if any, and return the completed rows, oldest first. Also called once per second without new rows."""
+        """Add the given rows and return the rows that are complete, oldest first. The method is also called once per second without
+        new rows."""
 
     def finish(self) -> Sequence[Table]:
-        """Return the remaining rows after the training has ended, as complete as possible."""
+        """After the end of the training, return the remaining rows, as complete as possible."""

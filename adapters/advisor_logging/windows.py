@@ -1,4 +1,5 @@
-"""Keeps the first `contract.DENSE_STEPS` steps of metrics, and reduces later steps to windows with mean, minimum and maximum."""
+"""Keeps the first `contract.DENSE_STEPS` steps of each metric, and reduces later steps to windows with mean, minimum and
+maximum."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One stored value of one metric. It can be NaN or infinite. Steps count from 0, times are milliseconds since 1970."""
+    """One value of one metric, as it is stored. The value can be NaN or infinite. Steps count from 0; times are in milliseconds
+    since 1970."""
 
     name: str
     value: float
@@ -20,23 +22,24 @@ class Point:
 
 
 class Windows:
-    """Converts the rows of one training, in step order, into points.
+    """Converts the rows of one training, given in step order, to points.
 
-    All metrics share the windows of `contract.window_width`. A window of one step yields a point of the metric NAME. A wider window
-    yields points of NAME (the mean), NAME.min and NAME.max, with the step and time of the window's last row. If a window
-    contains NaN or infinity, its mean is not finite. The extremes ignore NaN, so they describe the other values of the window.
+    All metrics share the same windows, defined by `contract.window_width`. For a window of one step, the metric NAME gets one
+    point. For a wider window, the metrics NAME (the mean), NAME.min and NAME.max get one point each, with the step and time of the
+    window's last row. If a window contains NaN or infinity, the mean over the window is not finite. Minimum and maximum ignore NaN,
+    so they describe the other values of the window.
     """
 
     def __init__(self) -> None:
         self.open_since: int | None = None
-        """First observed step of the window being filled; None if no window is open."""
+        """First observed step of the window that is being filled; None if no window is open."""
         self._window = (0, 0)
         self._last = (0, 0)
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Add the row of one step. Return the points of the window that this step closes, and also the step's own points if its
-        window has width 1."""
+        """Add the values of one step. Return the points of the window that this step closes and, if the step's own window has width
+        1, the points of the step."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []

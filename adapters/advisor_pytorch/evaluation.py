@@ -11,13 +11,15 @@ from advisor_pytorch.steps.device import Value, logged_value
 from advisor_pytorch.validation import is_mlflow_name
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
-"""Number of evaluations without the objective that cause a warning. One is not enough, because frameworks may evaluate in parts."""
+"""Number of evaluations without the objective after which a warning is logged. A single evaluation is not enough, because
+frameworks may evaluate in parts."""
 Refuse = Callable[[str, Exception], None]
-"""Receives the name of a metric that cannot be logged, and the error."""
+"""Function called with the name of a metric that cannot be logged, and the error."""
 
 
 def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
-    """Return the metrics that can be logged, as numbers or as scalars on their devices. Call `refuse` for all other metrics.
+    """Return the metrics that can be logged, either as numbers or as scalar tensors on their devices. Call `refuse` for each of the
+    other metrics.
 
     Raises TypeError if `metrics` is not a mapping.
     """
@@ -39,16 +41,16 @@ def _loggable_value(name: str, value: object, refuse: Refuse) -> Value | None:
 
 
 class MissingObjective:
-    """Warns once if the first evaluations lack the objective, for example because its name is misspelt."""
+    """Logs one warning if the first evaluations lack the objective, for example because its name is misspelt."""
 
     def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
-        """`warn` logs one line, once per key."""
+        """`warn` logs a one-line warning, once per key."""
         self._objective, self._warn = objective, warn
         self._evaluations, self._seen = 0, False
         self._others: set[str] = set()
 
     def note_metrics(self, metrics: Iterable[str]) -> None:
-        """Note the metrics of an evaluation. An evaluation with only training metrics does not count."""
+        """Note the names of the metrics in an evaluation. An evaluation that contains only training metrics does not count."""
         if self._seen or self._evaluations >= MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
             return
         names = set(metrics)

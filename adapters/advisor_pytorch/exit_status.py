@@ -13,7 +13,7 @@ _OUT_OF_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "cannot allo
 
 
 class ExitStatus(NamedTuple):
-    """Final status of a training: `contract.TAG_STATUS`, MLflow's status, and a message about the exception."""
+    """Final status of a training: value of `contract.TAG_STATUS`, status in MLflow, and a message about the exception."""
 
     status: str
     mlflow_status: str
@@ -21,7 +21,7 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status_of(error: BaseException | None) -> ExitStatus | None:
-    """Return the status for the exception that ended the training; None for no exception or a clean `sys.exit`."""
+    """Return the status for the exception that ended the training; None if there was no exception or a clean `sys.exit`."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
@@ -41,7 +41,8 @@ def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device or the host ran out of memory. The text also counts, as some allocators raise a general class."""
+    """Return whether the error means that a device or the host ran out of memory. The error's text is also checked, because some
+    allocators raise a general error class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         phrase in text for phrase in _OUT_OF_MEMORY_PHRASES
@@ -49,6 +50,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def last_exception() -> BaseException | None:
-    """Return the exception that is ending this script; None if there is none."""
-    is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception can be unrelated
+    """Return the exception that is ending this script; None if no exception is ending it."""
+    is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception may be unrelated
     return None if is_interactive else getattr(sys, "last_value", None)

@@ -23,11 +23,11 @@ from advisor_pytorch.validation import check_objective
 logger = logging.getLogger("advisor")
 
 CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
-"""Arguments of `TuningLogger` that the callbacks set themselves, so that users cannot pass them."""
+"""Arguments of `TuningLogger` that the callbacks set themselves and that users therefore cannot pass."""
 
 
 class FrameworkCallback:
-    """The framework-independent part of a callback."""
+    """The framework-independent part of the training callbacks."""
 
     def __init__(
         self,
@@ -37,14 +37,12 @@ class FrameworkCallback:
         params: Mapping[str, object] | None = None,
         **settings: Any,
     ) -> None:
-        """Create a callback that records every training of the trainers it is passed to.
+        """Create a callback that records every training of the trainers to which it is passed.
 
-        Args:
-            objective: name of the metric that compares trials, as logged by the framework.
-            direction: "minimize" or "maximize"; None: as the objective's name says.
-            params: hyperparameters of the trial by name; None: those known to the framework.
+        Args: objective: name of the metric that compares trials, as logged by the framework. direction: "minimize" or "maximize";
+            None: as the objective's name says. params: hyperparameters of the trial by name; None: those known to the framework.
             settings: any other argument of `TuningLogger`, such as `experiment`, `tracking_uri`, `study`, `run_id` or
-                `checkpoints`. A setting takes precedence over the trainer's value.
+            `checkpoints`. A setting takes precedence over the value from the trainer.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -56,7 +54,7 @@ class FrameworkCallback:
 
     @property
     def recording(self) -> TuningLogger | None:
-        """The logger of the current or last training; None before the first training."""
+        """The logger of the current or most recent training; None before the first training."""
         return self._log or self._last_log
 
     def _start_recording(
@@ -68,7 +66,8 @@ class FrameworkCallback:
         defaults: Mapping[str, Any],
         **run: Any,
     ) -> TuningLogger:
-        """Start recording. defaults: defaults for settings that the user did not pass. run: arguments that override settings."""
+        """Start recording a training. defaults: defaults for settings that the user did not pass. run: arguments that override
+        settings."""
         self._evaluations, self._files = ObjectiveValues(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
@@ -82,7 +81,7 @@ class FrameworkCallback:
         return self._log
 
     def _log_checkpoints(self, policy: str, paths: Iterable[str], chosen: str | None) -> None:
-        """Log the framework's checkpoints, unless our logger keeps checkpoints."""
+        """Log the checkpoints that the framework wrote, unless our logger keeps its own."""
         if self._log is not None and not self._settings.get("checkpoints"):
             self._log.note({TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
 
@@ -90,7 +89,7 @@ class FrameworkCallback:
 def check_settings(
     params: Mapping[str, object] | None, objective: object, direction: object, settings: Mapping[str, Any]
 ) -> None:
-    """Raise the TypeError or ValueError that `TuningLogger` would raise only later, at the start of the training."""
+    """Raise the TypeError or ValueError that `TuningLogger` would otherwise raise only at the start of the training."""
     check_objective({} if params is None else params, objective, direction)
     known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
@@ -101,7 +100,7 @@ def check_settings(
 
 
 def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, object]:
-    """Return the numbers, texts and lists of them in a nested mapping, under names or paths such as `optimizer/lr`."""
+    """Return the numbers, texts and lists of such values in a nested mapping, under names or paths such as `optimizer/lr`."""
     result: dict[str, object] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
@@ -121,7 +120,7 @@ def _is_plain_value(value: object) -> bool:
 
 @contextmanager
 def guard_training(what: str) -> Iterator[None]:
-    """Turn an error in the block into a warning, so that the training continues. what: the subject of the warning."""
+    """Turn an error in the `with` block into a warning, so that the training continues. what: the subject of the warning."""
     try:
         yield
     except Exception as error:
@@ -129,7 +128,7 @@ def guard_training(what: str) -> Iterator[None]:
 
 
 class ObjectiveValues:
-    """Values of the objective by step. A tensor is not copied from its device until its value is read."""
+    """Values of the objective by step. A tensor stays on its device until its value is read."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
@@ -139,26 +138,28 @@ class ObjectiveValues:
         return bool(self._values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Record the objective's value in an evaluation at `step`, if `metrics` contains it."""
+        """Record the value of the objective in an evaluation at `step`, if `metrics` contains it."""
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def value_at(self, step: int) -> float | None:
-        """Return the last value up to `step`; None if the value is missing or not finite. Reading it waits for the device."""
+        """Return the last value of the objective up to `step`; None if there is none or it is not finite. Reading a tensor's value
+        waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
 
 
 class CheckpointFiles:
-    """Records the step of each checkpoint file of a framework: the step at which the file appeared or changed."""
+    """Records, for each checkpoint file of a framework, the training step at which the file appeared or changed."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._written: dict[str, float | None] = {}
 
     def record_files(self, paths: Iterable[str], step: int | None) -> None:
-        """Record `step` for files that are new or changed since the last call. step: None if an earlier training wrote them."""
+        """Record `step` for the files that are new or have changed since the last call. step: None if an earlier training wrote the
+        files."""
         for path in paths:
             written, before = _modification_time(path), self._written.get(path, -1.0)
             self._written[path] = written
@@ -167,11 +168,11 @@ class CheckpointFiles:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of all recorded checkpoints, including deleted ones."""
+        """Paths of all recorded checkpoints, including those since deleted."""
         return list(self._steps)
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValues) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints among `paths`."""
+        """Return the value of `contract.TAG_CHECKPOINTS` for those recorded checkpoints that are among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [
             {"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known

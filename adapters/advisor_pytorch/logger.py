@@ -47,7 +47,8 @@ Batch = TypeVar("Batch")
 
 
 class Best(NamedTuple):
-    """The best evaluation of a run: optimizer step, value of the objective, and its checkpoint if there is one."""
+    """The best evaluation of a run: its optimizer step, the value of the objective, and the checkpoint of the step if there is
+    one."""
 
     step: int
     value: float
@@ -72,22 +73,24 @@ class TuningLogger:
                     break
         print(log.best)
 
-    A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 are logged individually, later
-    ones as a window's mean, `.min` and `.max` (`advisor.contract.window_width`). The module `advisor_pytorch` tabulates
-    all metrics and tags. The params of the run are exactly `params`. The run ends with the `with` block, with `close`,
-    or at the interpreter's exit.
+    A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 steps are logged individually, and later
+    steps as a window's mean, `.min` and `.max` (`advisor.contract.window_width`). The docstring of the module `advisor_pytorch`
+    lists all metrics and tags. The hyperparameters logged for the run are exactly `params`. The run ends with the `with` block,
+    with a call of `close`, or at the interpreter's exit.
 
-    With several optimizers, the steps of the first are counted, and `train/grad_norm` covers all optimizers that stepped. If one
-    optimizer per parameter steps in the backward pass, pass all of them. With a `GradScaler`, the norm is that of the unscaled
-    gradient. Skipped steps are not logged as rows, but counted in `train/skipped_steps`. Skipped steps of a fused optimizer leave a
-    gap in the step numbers, because only the device knows of the skip; other skipped steps get no number.
+    With several optimizers, the steps of the first one are counted, and `train/grad_norm` covers all optimizers that stepped. If
+    each parameter has its own optimizer, which steps during the backward pass, pass all optimizers. With a `GradScaler`, the logged
+    norm is that of the unscaled gradient. Skipped steps are not logged as rows; `train/skipped_steps` counts them. If a fused
+    optimizer skips a step, the step numbers have a gap, because only the device knows of the skip; other skipped steps get no
+    number.
 
-    If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
-    closes the first. Values that cannot be logged never raise an error in the loop; one line at the end states their number.
+    If the loop creates a new optimizer for the same parameters, the steps of the new one are logged from then on. A second logger
+    on the same model closes the first logger. A value that cannot be logged never raises an error in the loop; one line at the end
+    states the number of such values.
 
-    In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
-    all shards and the examples of all ranks. A rank that has exited or has no logger blocks nothing
-    (`advisor_pytorch.distributed.ranks`).
+    In distributed training (DDP, FSDP2), create a logger on every rank, in the same order: rank 0 records one run, with the
+    gradient norm of all shards and the examples of all ranks. A rank that has exited or has no logger does not block the other
+    ranks (`advisor_pytorch.distributed.ranks`).
     """
 
     def __init__(
@@ -122,49 +125,38 @@ class TuningLogger:
         guard: GuardMode | None = None,
         autopsy: Mode = True,
     ) -> None:
-        """Begin to record.
+        """Begin to record the training.
 
-        Args:
-            model: the trained model; described in tags and saved in checkpoints.
-            optimizer: the model's optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of optimizers, the
-                main one first. Each gets a hook before and after its steps until the run is closed.
-            params: hyperparameters of the trial, by name.
-            objective: name of the metric by which trials are compared; pass its values to `evaluate`.
-            direction: "minimize" or "maximize"; None: as the objective's name says.
-            max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
-            batch_size: examples per call of `step` on this rank, if `batches` does not count them.
-            seed: the seed that you set; None logs PyTorch's seed.
+        Args: model: the trained model; described in tags and saved in checkpoints. optimizer: the model's optimizer, also inside a
+            wrapper of Accelerate or Lightning, or a sequence of optimizers, the main one first. Each gets a hook before and after
+            its steps until the run is closed. params: hyperparameters of the trial, by name. objective: name of the metric by which
+            trials are compared; pass its values to `evaluate`. direction: "minimize" or "maximize"; None: as the objective's name
+            says. max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped. batch_size: examples per
+            call of `step` on this rank, if `batches` does not count them. seed: the seed that you set; None logs PyTorch's seed.
             checkpoints: number of best checkpoints (by the objective) to keep besides the last one; 0 keeps none. Only rank 0
-                saves.
-            checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
-            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints.
-            scaler: gradient scaler, to be saved in checkpoints.
-            valid_loader: loader of the evaluations; described in tags, never iterated.
-            classes: names or number of the task's classes; None: from the data sets, if they declare classes.
-            save: your own function that writes a checkpoint, a file or a folder, to the given path, instead of
-                `advisor_pytorch.checkpoints.state.TrainingState`; its errors become warnings.
-            load: function that restores what `save` wrote to the given path, to resume.
-            save_on_all_ranks: call `save` on every rank with the same path, to gather a sharded state. Then every rank must
-                call `evaluate` with the objective; rank 0's value decides.
-            resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in `checkpoint_dir`
-                with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint. Restores
-                the training, its step count and its MLflow run, but not the position of a loader. In distributed training every
-                rank reads the checkpoint.
-            study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
-            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default".
-            run_name: MLflow run name; None: MLflow chooses.
-            run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new run; "new": always a new run.
-            start_step: number of the first step, if a run is continued.
-            tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
-            spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
-            close_timeout_s: maximum seconds for which `close` waits for the store.
-            guard: let a background process compare this run with the others of its study during the training. "warn" logs one line
-                if the run cannot become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the
-                training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several
-                ranks would have to stop at the same step, so "stop" only warns in distributed training.
-            autopsy: at the first non-finite loss or gradient norm, store what explains it as an artifact of the run, for
-                `advisor autopsy RUN`. The artifact contains no data, except with "batch": then it also holds the batches of that
-                step. Healthy steps cost almost nothing (`advisor_pytorch.autopsy.watch`).
+            saves. checkpoint_dir: folder for checkpoints. Each run has a subfolder, which is found again when the run is continued.
+            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints. scaler: gradient scaler, to be saved in
+            checkpoints. valid_loader: loader of the evaluations; described in tags, never iterated. classes: names or number of the
+            task's classes; None: from the data sets, if they declare classes. save: your own function that writes a checkpoint, a
+            file or a folder, to the given path, instead of `advisor_pytorch.checkpoints.state.TrainingState`; its errors become
+            warnings. load: function that restores what `save` wrote to the given path, to resume. save_on_all_ranks: call `save` on
+            every rank with the same path, to gather a sharded state. Then every rank must call `evaluate` with the objective; rank
+            0's value decides. resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in
+            `checkpoint_dir` with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint.
+            Restores the training's state, its step count and its MLflow run, but not the position of a loader. In distributed
+            training every rank reads the checkpoint. study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
+            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default". run_name: MLflow run
+            name; None: MLflow chooses. run_id: MLflow run to continue; None: the run in MLFLOW_RUN_ID, the active run, or a new
+            run; "new": always a new run. start_step: number of the first step, if a run is continued. tracking_uri: MLflow's store;
+            None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory. spool: folder for points that wait for the
+            store; None: ADVISOR_SPOOL, or the user's state folder. close_timeout_s: maximum seconds for which `close` waits for the
+            store. guard: let a background process compare this run with the others of its study during the training. "warn" logs
+            one line if the run cannot become the best of its study, is not finite, diverges or is stuck. "stop" also sets
+            `should_stop`; if the training then ends before `max_train_steps`, the run is recorded as pruned (or diverged), with the
+            reason. Several ranks would have to stop at the same step, so "stop" only warns in distributed training. autopsy: at the
+            first non-finite loss or gradient norm, store what explains it as an artifact of the run, for `advisor autopsy RUN`. The
+            artifact contains no data, except with "batch": then it also holds the batches of that step. Healthy steps cost almost
+            nothing (`advisor_pytorch.autopsy.watch`).
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -217,7 +209,7 @@ class TuningLogger:
         _open_loggers.add(self)
 
     def _close_earlier_loggers(self) -> None:
-        """Close earlier loggers that still record this model, for example if a notebook cell runs a second time."""
+        """Close earlier loggers that still record this model, for example because a notebook cell runs a second time."""
         for earlier in list(_open_loggers):
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
                 earlier._run.warn("second", "the run ends here: another TuningLogger now records its model")
@@ -225,65 +217,67 @@ class TuningLogger:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps made, including `start_step`."""
+        """Number of optimizer steps made, including `start_step`."""
         return self._capture.next_step
 
     @property
     def run_id(self) -> str | None:
-        """The MLflow run's id; None until the run is opened in the background."""
+        """The id of the MLflow run; None until the run has been opened in the background."""
         return self._recorder.run_id if self._recorder is not None else None
 
     @property
     def best(self) -> Best | None:
-        """The best evaluation of the objective; None without an evaluation. May lag behind until the run is closed."""
+        """The best evaluation of the objective so far; None if there is none. The value may lag behind until the run is closed."""
         best = self._run.outcome.best
         return None if best is None else Best(*best, self._run.keeper.checkpoints.find(best[0]))
 
     @property
     def latest(self) -> Path | None:
-        """The last checkpoint, from which the training can resume; None if there is none."""
+        """Path of the last checkpoint, from which the training can resume; None if there is none."""
         last = self._run.keeper.checkpoints.current.last
         return None if last is None else last.path
 
     @property
     def verdict(self) -> GuardVerdict | None:
-        """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first."""
+        """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first
+        verdict."""
         return self._guard.verdict
 
     @property
     def should_stop(self) -> bool:
-        """True if the guard asks to end the training: with `guard="stop"`, once the run cannot become the best of its study or its
-        objective is no longer finite. Reading this attribute costs nothing.
+        """True if the guard asks to end the training: with `guard="stop"`, once the run can no longer become the best of its study
+        or its objective is no longer finite. Reading this attribute costs nothing.
         """
         return self._guard.should_stop
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
-        """Return an iterable over the training loader's batches that measures the wait for each batch and counts the examples."""
+        """Return an iterable over the batches of the training loader that measures the wait for each batch and counts the
+        examples."""
         self.loaders(train=loader)
         if self._autopsy is None:
             return MeasuredLoader(loader, self._capture.add_batch)
         return MeasuredLoader(loader, self._capture.add_batch, self._autopsy.begin_epoch, self._autopsy.on_batch)
 
     def show_batch(self, batch: object) -> None:
-        """Show the batch of the next `step` to the autopsy, for loops that `batches` cannot wrap."""
+        """Show the batch of the next `step` to the autopsy; this is for loops that `batches` cannot wrap."""
         if self._autopsy is not None:
             self._autopsy.on_batch(batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
-        """Describe the loaders of training and evaluations, for loops that `batches` cannot wrap."""
+        """Describe the loaders of training and evaluations; this is for loops that `batches` cannot wrap."""
         self._run.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
-        """Inspect the autograd graph of the first loss. This is for loops that pass detached losses to `step`."""
+        """Inspect the autograd graph of the first loss. This method is for loops that pass detached losses to `step`."""
         if (observations := self._run.observations) is not None and observations.wants_loss:
             observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
+        """After `optimizer.step()`, log the training loss: a number, or a tensor with one element.
 
-        If a step has several micro-batches, call this method for each of them, for the last after `optimizer.step()`. The mean loss
-        is logged for the step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no hooks (a
-        replayed CUDA graph): passing it states that a step was made with this gradient norm.
+        If a step has several micro-batches, call this method for each of them; for the last one, call it after `optimizer.step()`.
+        The mean of their losses is logged for the step. `examples` overrides `batch_size` for this call. `grad_norm` is for loops
+        whose optimizer runs no hooks (a replayed CUDA graph): passing it states that a step with this gradient norm was made.
         """
         if not self._capture.alive:
             return
@@ -295,11 +289,11 @@ class TuningLogger:
             self._run.refusals.add("loss", error)
 
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
-        """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
+        """Log the results of an evaluation at the last step made or at `step`: numbers, or tensors with one element.
 
-        If checkpoints are kept and the objective is among the metrics, reading its value waits for the device, and saving the
-        training waits for the disk. Nothing is saved for a non-finite value or an earlier `step`. The time since the last step
-        counts as evaluation, not as training.
+        If checkpoints are kept and the objective is among the metrics, reading the objective's value waits for the device, and
+        saving a checkpoint waits for the disk. No checkpoint is saved if the objective is not finite or `step` is an earlier step.
+        The time since the last step counts as evaluation time, not as training time.
         """
         if not self._is_active():
             return
@@ -319,7 +313,8 @@ class TuningLogger:
         self._capture.restart_clock()
 
     def log_metrics(self, metrics: Mapping[str, Value]) -> None:
-        """Log further metrics of the training at the last step made, such as a mean reward. This is no evaluation."""
+        """Log further metrics of the training, such as a mean reward, at the last step made. This call does not count as an
+        evaluation."""
         if not self._is_active():
             return
         try:
@@ -334,11 +329,12 @@ class TuningLogger:
         self._run.hand_over(evaluation_chunk(step, time.time() * 1e3, values))
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Record a batch, for loops that `batches` cannot wrap. waited_s: seconds of waiting. examples: number of examples."""
+        """Record a batch; this is for loops that `batches` cannot wrap. waited_s: seconds spent waiting for it. examples: number of
+        its examples."""
         self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log tags under the names in `advisor.contract`, in place of observed values. Values are logged as texts."""
+        """Log tags under the names in `advisor.contract`, which replace observed values. The values are logged as texts."""
         if not self._is_active():
             return
         try:
@@ -347,16 +343,18 @@ class TuningLogger:
             self._run.refusals.add("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
-        """End the run and wait at most `close_timeout_s` seconds for the store. A second call does nothing.
+        """End the run, and wait at most `close_timeout_s` seconds until the store has its data. A second call of `close` does
+        nothing.
 
         `status` is one of `advisor.contract.STATUSES`; None derives it from `error`, the exception that ended the training, else
-        from the last loss and objective and the number of steps. Raises ValueError for any other status.
+        from the last loss and objective and the number of steps. Raises ValueError for any status not in
+        `advisor.contract.STATUSES`.
         """
         if status is not None and status not in contract.STATUSES:
             raise ValueError(f"status must be one of {', '.join(contract.STATUSES)}, not {status!r}")
         if not self._is_active():
             return
-        stopped_by = self.verdict if self.should_stop else None  # later verdicts did not end this training
+        stopped_by = self.verdict if self.should_stop else None  # verdicts after the end did not end this training
         try:
             self._capture.stop()
             self._closed = True
@@ -367,7 +365,8 @@ class TuningLogger:
             self._run.warn("close", f"the run could not be ended properly ({one_line_error(problem)})")
 
     def __enter__(self) -> Self:
-        """Raises RuntimeError if the run is closed. Blocks can be nested: the outermost one closes the run."""
+        """Raises RuntimeError if the run is already closed. `with` blocks can be nested: the end of the outermost block closes the
+        run."""
         if self._closed:
             raise RuntimeError("this TuningLogger is closed: make a new one, with run_id=... to continue its run")
         self._blocks += 1
@@ -381,7 +380,7 @@ class TuningLogger:
             self.close(error=error)
 
     def _close_at_exit(self) -> None:
-        """Close an open run with the exception that ended the script, if there was one."""
+        """Close a run that is still open, with the exception that ended the script if there was one."""
         self.close(error=last_exception())
 
     def _is_active(self) -> bool:

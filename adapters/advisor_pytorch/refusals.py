@@ -1,4 +1,4 @@
-"""Counts values that could not be logged; warns about the first value of each kind, and at the end about the total."""
+"""Counts the values that could not be logged; warns about the first value of each kind, and at the end about the total."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from advisor.contract.redact import one_line_error
 
 _IRREGULAR_PLURALS = {"loss": "losses"}
 _KIND_WITHOUT_POINTS = "tag"
-"""The kind of record whose values are not points of a metric."""
+"""Kind of record whose values are not points of a metric."""
 
 
 class Refusals:
-    """The values of one run that could not be logged."""
+    """Counts the values of one run that could not be logged."""
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
-        """`warn` logs one line, once per key."""
+        """`warn` logs a one-line warning, once per key."""
         self._counts: Counter[str] = Counter()
         self._warn = warn
 
     def add(self, kind: str, error: Exception) -> None:
-        """Count a value that could not be logged, and warn about the first one of its kind."""
+        """Count a value that could not be logged, and warn about the first such value of its kind."""
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
         self._warn(kind, f"{article} {kind} could not be logged ({one_line_error(error)}); training goes on")
 
     def add_metric(self, name: str, error: Exception) -> None:
-        """Count a value of an evaluation that could not be logged, and warn about the first one of each metric."""
+        """Count a value of an evaluation that could not be logged, and warn about the first such value of each metric."""
         self._counts["metric value"] += 1
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line_error(error)}); training goes on")
 
     def sum_up(self, failed_steps: int) -> int:
-        """If a kind occurred more than once, warn about all counted values. Return the number of lost points."""
+        """Warn about all counted values if any kind of value occurred more than once. Return the number of points that were
+        lost."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())

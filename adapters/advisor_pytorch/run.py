@@ -1,4 +1,4 @@
-"""The run of a training: takes its rows, facts, tags and warnings, and ends it with a status."""
+"""The run of a training: receives its rows, facts, tags and warnings, and ends the run with a status."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from advisor_pytorch.steps.rows import PendingChunk
 from advisor_pytorch.steps.sharding import choose_norm_measure
 
 MAX_DRAIN_S = 10.0
-"""Maximum seconds to wait at the end of a run until its last values are on disk."""
+"""Maximum seconds to wait at the end of a run until the last values are on disk."""
 
 
 class Run:
-    """One rank's part of a run. Rank 0 passes everything to the recorder; the other ranks send it to rank 0.
+    """The part of a run that belongs to one rank. Rank 0 passes all data to the recorder; the other ranks send their data to rank
+    0.
 
-    It is the owner of the step capture. `_on_rows` runs in the writer thread, all other methods in the training thread.
+    This object owns the step capture. `_on_rows` runs in the writer thread, all other methods in the training thread.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Run:
     def open(
         self, settings: RunSettings, checkpoints: CheckpointSettings, earlier: EarlierRun | None, about: RunInfo
     ) -> None:
-        """Open the run in the background on rank 0. earlier: the run to continue. about: the run's description."""
+        """Open the run in the background on rank 0. earlier: the earlier run to continue, if any. about: the run's description."""
         if self.ranks.leads:
             self.recorder = Recorder(settings, self._on_rows, self.ranks.receiver)
         identity = self.recorder.id if self.recorder else "other-rank"
@@ -100,7 +101,7 @@ class Run:
         classes: int | None,
         valid_loader: Iterable[Any] | None,
     ) -> None:
-        """Log what is known before the training, and begin to observe the rest."""
+        """Log the facts that are known before the training, and begin to observe the facts that become known later."""
         if self.recorder is None:
             return
         self.observations = Observations(
@@ -112,18 +113,18 @@ class Run:
         self.observations.loaders(valid=valid_loader)
 
     def loaders(self, train: Iterable[Any] | None, valid: Iterable[Any] | None) -> None:
-        """Describe the loaders of training and evaluations."""
+        """Describe the loaders of training and evaluations in tags."""
         if train is not None:
             self.ranks.send(loader_facts(train))
         if self.observations is not None:
             self.observations.loaders(train, valid)
 
     def keep_user_tags(self, tags: Iterable[str]) -> None:
-        """Never replace these tags by observed values."""
+        """From now on, never replace these tags by observed values."""
         self._user_tags.update(tags)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log the user's own tags, in place of observed values."""
+        """Log the user's own tags, which replace observed values."""
         if self.recorder is None:
             return
         texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
@@ -132,19 +133,19 @@ class Run:
         self.recorder.note(tags=texts)
 
     def hand_over(self, chunk: PendingChunk) -> None:
-        """Queue values that may still be on their way from the device."""
+        """Queue values that may still be in transfer from the device."""
         (self.recorder or self.ranks).put(chunk)
 
     def on_fact(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture observed, unless the user passed it."""
+        """Log a fact that the step capture observed, unless the user logged the same tag."""
         if tag == contract.TAG_BATCH_SIZE and self.ranks.send({"batch_size": int(value)}):
-            return  # rank 0 logs the sum over all ranks
+            return  # rank 0 logs the sum over all ranks instead
         if self.observations is not None:
             self.observations.on_fact(tag, value)
         self._log_observed_tags({tag: value})
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Record that `optimizer` replaces optimizer k."""
+        """Record that `optimizer` replaces optimizer number k."""
         self._state.replace_optimizer(k, optimizer)
         if self.observations is not None:
             self.observations.on_optimizer_replaced(k, optimizer)
@@ -156,7 +157,7 @@ class Run:
         )
 
     def warn(self, key: str, message: str) -> None:
-        """Log one line, once per `key`."""
+        """Log a one-line warning, once per `key`."""
         (self.recorder or self.ranks).warn(key, message)
 
     def save_checkpoint(self, step: int, value: Value | None) -> None:
@@ -181,7 +182,7 @@ class Run:
         self.ranks.close()
 
     def _warn_about_losses(self) -> None:
-        """Warn about values that could not be logged, unless earlier warnings have covered them all."""
+        """Warn about values that could not be logged, unless earlier warnings have already covered all of them."""
         if missing := self.capture.missing():
             self.warn("missing", missing)
         lost = self.refusals.sum_up(self.capture.failures)
@@ -197,7 +198,7 @@ class Run:
         timeout_s: float,
     ) -> None:
         capture, keeper = self.capture, self.keeper
-        recorder.drain(MAX_DRAIN_S)  # the last values determine the status
+        recorder.drain(MAX_DRAIN_S)  # the last values determine the run's status
         if self.autopsy is not None:
             self.autopsy.stop()
         steps, last_step = capture.next_step + capture.skipped, max(capture.next_step - 1, 0)
@@ -215,10 +216,10 @@ class Run:
         if exit_status.message:
             tags[contract.TAG_ERROR] = exit_status.message
         recorder.close(exit_status.mlflow_status, tags, timeout_s)
-        keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
+        keeper.note(run_id=recorder.run_id)  # the id of a short run only becomes known at the end
 
     def _tags_at_end(self) -> dict[str, str]:
-        """Return the observed tags that the user did not log."""
+        """Return the observed tags, except those that the user logged."""
         observed = {} if self.observations is None else self.observations.tags()
         observed[contract.TAG_CHECKPOINTS] = self.keeper.checkpoints.describe()
         tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}

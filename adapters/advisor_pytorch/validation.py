@@ -1,4 +1,4 @@
-"""Checks the arguments before the training starts, so that a mistake is found within a second."""
+"""Checks the user's arguments before the training starts, so that a mistake is found within a second."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from advisor.contract.metric_direction import Direction, contradicts_direction, 
 from advisor_logging.limits import MAX_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
-"""By stated direction: which values are better if the statement is wrong."""
+"""For each stated direction: the values that would be better if the statement is wrong."""
 _NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
 def is_mlflow_name(name: object) -> bool:
-    """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /`, spaces, no paths like `..`."""
+    """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /` and spaces, but no paths like
+    `..`."""
     if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
@@ -40,7 +41,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the objective's direction: `direction`, or else the one that the objective's name implies.
+    """Return the direction in which to optimise the objective: `direction`, or else the one that the objective's name implies.
 
     Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged, and the direction is known
     and does not contradict the objective's name.
@@ -84,14 +85,14 @@ def check_count(name: str, value: object, minimum: int) -> None:
 
 
 def check_counts(counts: Mapping[str, int | None]) -> None:
-    """Raise TypeError or ValueError unless each value is a positive integer or None. counts: by tag."""
+    """Raise TypeError or ValueError unless each value is a positive integer or None. counts: values by tag."""
     for tag, number in counts.items():
         if number is not None:
             check_count(tag.removeprefix(TAG_PREFIX), number, 1)
 
 
 def check_modes(guard: object, autopsy: object) -> None:
-    """Raise ValueError unless `guard` and `autopsy` are modes of the guard and of the autopsy."""
+    """Raise ValueError unless `guard` is a mode of the guard and `autopsy` is a mode of the autopsy."""
     if guard not in (None, "warn", "stop"):
         raise ValueError(f'guard must be None, "warn" or "stop", not {guard!r}')
     if not isinstance(autopsy, bool) and autopsy != "batch":
@@ -99,7 +100,8 @@ def check_modes(guard: object, autopsy: object) -> None:
 
 
 def check_step(step: object) -> int:
-    """Return a step as a plain integer. Raises TypeError or ValueError if it is not an integer from 0 to 2**53."""
+    """Return the number of a step as a plain integer. Raises TypeError or ValueError if the step is not an integer from 0 to
+    2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
     if number > MAX_STEP:
@@ -108,7 +110,8 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Return the number of classes, given the number or the class names. Raises TypeError or ValueError if it is below 2."""
+    """Return the number of classes, given either that number or the class names. Raises TypeError or ValueError if the number of
+    classes is below 2."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
@@ -117,7 +120,7 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
 
 
 def make_writable_folder(folder: str | os.PathLike[str]) -> None:
-    """Create the folder if it is missing. Raises OSError if files cannot be written in it."""
+    """Create the folder if it does not exist. Raises OSError if no files can be written to the folder."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Selects the hyperparameters among the Trainer's arguments and the model's configuration."""
+"""Selects the hyperparameters to log among the Trainer's arguments and the entries of the model's configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HYPERPARAMETERS = (
     "label_smoothing_factor neftune_noise_alpha bf16 fp16 gradient_checkpointing train_sampling_strategy group_by_length "
     "dataloader_drop_last"
 ).split()
-"""Trainer arguments that affect the learned model or memory use; all others concern output and execution."""
+"""Trainer arguments that affect the learned model or memory use; all other arguments concern output and execution."""
 
 TRL_HYPERPARAMETERS = (
     "beta loss_type loss_weights label_smoothing f_divergence_type ld_alpha sync_ref_model ref_model_mixup_alpha "
@@ -24,35 +24,37 @@ TRL_HYPERPARAMETERS = (
     "epsilon_high delta temperature top_p top_k min_p repetition_penalty importance_sampling_level scale_rewards reward_weights "
     "mask_truncated_completions top_entropy_quantile entropy_coef"
 ).split()
-"""Arguments of TRL's trainers that affect the learned model. Other trainers lack them.
+"""Arguments of TRL's trainers that affect the learned model. Trainers other than TRL's do not have them.
 
-Names that usually mean something else are excluded: `num_iterations` (not the length of training), `epsilon` (not Adam's),
+Names that usually have a different meaning are excluded: `num_iterations` (not the length of training), `epsilon` (not Adam's),
 `generation_batch_size` and `disable_dropout`.
 """
 
 _SOURCE = "_name_or_path"
-"""Configuration entry with the name or folder of the pretrained model, empty without one. Transformers' MLflowCallback logs it."""
+"""Configuration entry with the name or folder of the pretrained model; empty if there is none. The MLflowCallback of Transformers
+logs this entry."""
 
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
-"""Configuration entries that are no hyperparameters, because they describe how the model was made or is run."""
+"""Configuration entries that are not hyperparameters: they describe how the model was created or how it is run."""
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
-    """Return the selected Trainer arguments, the settings of a LoRA adapter, and configuration entries other than the defaults.
+    """Return the selected Trainer arguments, the settings of a LoRA adapter, and the configuration entries that differ from their
+    defaults.
 
-    The names are those that Transformers' own MLflowCallback uses; the names for LoRA are those of TRL's command line.
+    The names are those that Transformers' own MLflowCallback uses; for LoRA, they are those of TRL's command line.
     """
     values = arguments.to_dict()
     chosen = {name: values[name] for name in (*HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
     if arguments.max_steps > 0:
-        chosen.pop("num_train_epochs", None)  # the Trainer ignores it
+        chosen.pop("num_train_epochs", None)  # the Trainer ignores this argument
     else:
         chosen.pop("max_steps", None)
     return _model_hyperparameters(model) | plain_values(chosen) | adapter_hyperparameters(model)
 
 
 def adapter_hyperparameters(model: Any) -> dict[str, object]:
-    """Return the settings of the model's active LoRA adapter; nothing if it has none, or several."""
+    """Return the settings of the model's active LoRA adapter; an empty dict if it has none or several."""
     configs = getattr(model, "peft_config", None)
     if not isinstance(configs, Mapping) or not configs:
         return {}
@@ -73,10 +75,10 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
 
 
 def is_pretrained(model: Any) -> bool:
-    """Return True if the weights of the model, or those below its adapter, were loaded by `from_pretrained`.
+    """Return whether the weights of the model, or of the model below its adapter, were loaded by `from_pretrained`.
 
-    The path alone does not show it, because a model with random weights keeps the path of its configuration. Transformers marks
-    loaded parameters since version 5.
+    The model's path is not enough, because a model with random weights also keeps the path of its configuration. Since version 5,
+    Transformers marks loaded parameters.
     """
     return bool(getattr(model, "name_or_path", "")) and any(
         getattr(parameter, "_is_hf_initialized", False) for parameter in model.parameters()
@@ -84,18 +86,20 @@ def is_pretrained(model: Any) -> bool:
 
 
 def _active_adapters(model: Any) -> Sequence[str]:
-    """Return the names of the active adapters. In PEFT's models it is a property, in Transformers' own models a method.
+    """Return the names of the model's active adapters. The active adapters are a property in PEFT's models, and a method in
+    Transformers' own models.
 
-    Without an adapter, the method raises an error.
+    If there is no adapter, the method raises an error.
     """
     active = getattr(model, "active_adapters", ())
     return list(active()) if callable(active) else active
 
 
 def _adapted_layers(model: Any, config: Any) -> str | None:
-    """Return the adapted layers as one text: their kinds, such as "q_proj v_proj", if all layers of these kinds are adapted.
+    """Return the adapted layers as one text: only their kinds, such as "q_proj v_proj", if all layers of these kinds are adapted.
 
-    PEFT lists "all-linear" layer by layer. A list that is too long for a value is cut and ends with its checksum.
+    For "all-linear", PEFT lists every single layer. A list that is too long for a param's value is truncated and ends with its
+    checksum.
     """
     modules = getattr(config, "target_modules", None)
     if modules is None or isinstance(modules, str):
@@ -111,7 +115,7 @@ def _adapted_layers(model: Any, config: Any) -> str | None:
 
 
 def _cover_their_kinds(model: Any, names: Sequence[str]) -> bool:
-    """Return True if the names, which PEFT compares with the ends of layers' paths, match all layers of the same kinds."""
+    """Return whether the names, which PEFT compares with the ends of layer paths, match all layers of the kinds that they name."""
     kinds = {_kind(name) for name in names}
     layers = (
         [path for path, _ in model.named_modules() if _kind(path) in kinds] if hasattr(model, "named_modules") else []

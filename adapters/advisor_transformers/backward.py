@@ -1,7 +1,7 @@
-"""Observes the loss of each micro-batch when the Trainer passes it to Accelerate for the backward pass.
+"""Observes the loss of each micro-batch at the moment when the Trainer passes it to Accelerate for the backward pass.
 
-This is the loss that is trained, whether it comes from the model, label smoothing, a custom loss or an overridden method.
-The loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
+This is the loss that is minimised, whether it comes from the model, label smoothing, a custom loss or an overridden method. The
+loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
 """
 
 from __future__ import annotations

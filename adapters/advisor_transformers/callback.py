@@ -1,4 +1,4 @@
-"""`TuningCallback`, which records a training with the Transformers Trainer."""
+"""`TuningCallback`, a Trainer callback that records a training for the tuning advisor."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     | `train/data_wait_s` | time from the end of a step, its logging and evaluation to the start of the next step |
 
     If Transformers' own `MLflowCallback` is active, everything is logged to its run. The Trainer does not notify callbacks of an
-    exception, so an exception is recorded when the script exits. If you catch the exception yourself, use the callback as a context
-    manager:
+    exception, so the callback records an exception only when the script exits. If you catch the exception yourself, use the
+    callback as a context manager:
 
         with TuningCallback("eval_loss") as tuning:
             Trainer(model, arguments, ..., callbacks=[tuning]).train()
@@ -64,8 +64,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Prepare for a training. Recording starts later, so that other callbacks can start their MLflow run first."""
-        self._close_log(None)  # an earlier training may have ended with an exception
+        """Prepare the recording of a training. Recording starts later, so that other callbacks can start their MLflow run first."""
+        self._close_log(None)  # an earlier training of this trainer may have ended with an exception
         self._is_training = True
 
     @override
@@ -144,7 +144,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log what the trainer logs beyond the Trainer's own values. Exclude the time spent on logging from the wait for data."""
+        """Log the trainer's metrics that the base Trainer does not have. Exclude the time spent on logging from the measured wait
+        for data."""
         logs = kwargs.get("logs")
         if self._log is not None and isinstance(logs, Mapping):
             with guard_training("the trainer's metrics"):
@@ -180,7 +181,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             with guard_training("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")
                 self._files.record_files([path], state.global_step)
-            self._log.evaluate({})  # exclude the time of saving, which is no training
+            self._log.evaluate({})  # exclude the time spent on saving, which is no training time
         self._waiting_since = time.perf_counter()
 
     def _log_remaining_checkpoints(self, args: TrainingArguments, state: TrainerState) -> None:

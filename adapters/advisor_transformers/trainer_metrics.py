@@ -1,4 +1,4 @@
-"""Selects values that a trainer logs in addition to the Trainer's values, such as the rewards of TRL's trainers."""
+"""Selects the metrics that a trainer logs in addition to those of the base Trainer, such as the rewards of TRL's trainers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from numbers import Real
 from typing import Any
 
 OWN_VALUES = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
-"""Values of the Trainer and of TRL that are no metrics, or that the hook also measures."""
+"""Names of logged values of the Trainer and of TRL that are not metrics, or that the hook measures itself."""
 _PREFIX = "train/"
 
 
 def own_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the training metrics in a line of the trainer's log, by their names under `train/`.
+    """Return the training metrics in one line of the trainer's log, named `train/NAME`.
 
-    A line of an evaluation, or the summary at the end of the training, contains none.
+    The result is empty for a line of an evaluation and for the summary at the end of the training.
     """
     if any(name.endswith("_runtime") for name in logs):
         return {}
@@ -26,5 +26,5 @@ def own_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def own_evaluation(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of an evaluation in a line of the trainer's log, the only place where older TRL versions add metrics."""
+    """Return the results of an evaluation in a line of the trainer's log; older TRL versions add metrics only there."""
     return {name: value for name, value in logs.items() if name.startswith("eval_")}

@@ -1,8 +1,8 @@
 """Corrects the confidences of findings by `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule states a confidence from its test. For each rule and several stated confidences, the table contains how often the advice was
-right in simulated studies whose truth is known. The confidence in a report is interpolated between these values; it is the
-probability that the advice is right.
+A rule computes its stated confidence from a test. For each rule and several stated confidences, the table contains the share of
+findings whose advice was right in simulated studies with a known optimum. Reports show a value interpolated between these shares:
+the probability that the advice is right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "calibration.csv"
 
 @dataclass(frozen=True)
 class Knot:
-    """A point of one rule's calibration map."""
+    """A point of one rule's calibration map, from stated confidence to the probability that the advice is right."""
 
     rule: str
     stated: float
@@ -32,17 +32,17 @@ class Knot:
     right: float
     """Probability that the advice is right."""
     findings: int
-    """Number of findings that the point was measured on."""
+    """Number of findings from which this point was computed."""
 
 
 def path_of_table() -> Path:
-    """Return the path of the table, which is in the folder of the built-in rules."""
+    """Return the path of the table in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
 @lru_cache(maxsize=1)
 def table() -> dict[str, tuple[Knot, ...]]:
-    """Return the map of each rule that has one, in increasing order of the stated confidence."""
+    """Return the calibration map of each rule that has one; the points of a map are sorted by stated confidence."""
     path = path_of_table()
     knots: dict[str, list[Knot]] = defaultdict(list)
     if path.is_file():
@@ -54,8 +54,8 @@ def table() -> dict[str, tuple[Knot, ...]]:
 
 
 def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
-    """Return the corrected confidence, interpolated linearly between the knots and constant beyond them; unchanged
-    without knots.
+    """Return the corrected confidence: interpolated linearly between the knots, constant beyond them, and equal to `stated` if
+    there are no knots.
     """
     if not knots:
         return stated
@@ -69,8 +69,8 @@ def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
 def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     """Return the finding with its confidence replaced by the probability that its advice is right.
 
-    measured: True if the rule's map was measured on such findings; if not, only the finding's doubt applies. A warning whose advice
-    is more likely wrong than right becomes a note, so that planning does not act on it.
+    measured: True if the rule's calibration map was measured on findings of this kind; if False, only apply the finding's `doubt`.
+    A warning whose advice is more likely wrong than right becomes a note, so that planning does not act on it.
     """
     knots = table().get(finding.rule, ()) if measured else ()
     confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
@@ -81,7 +81,7 @@ def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
 
 
 def rate_in_words(rule: str) -> str | None:
-    """Return how often the rule's advice was right in simulated studies, in one sentence; None if it was not measured."""
+    """Return a sentence that states how often the rule's advice was right in simulated studies; None if this was not measured."""
     knots = table().get(rule, ())
     if not knots:
         return None

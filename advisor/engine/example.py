@@ -1,4 +1,6 @@
-"""The golden example of a rule: its first finding on one study. The rule's snapshot test and its page use it."""
+"""The golden example of a rule: its first finding on one study. The rule's snapshot test and its documentation page use the
+example.
+"""
 
 from __future__ import annotations
 

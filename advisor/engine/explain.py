@@ -1,4 +1,4 @@
-"""Marks findings that follow from other findings, so that a report has one headline per cause. Rules declare these relations."""
+"""Marks findings that another finding causes, so that a report has one headline per cause. Rules declare these causal relations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from advisor.model.finding import Explanation, Finding, Goal, Verdict
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """Return the verdicts with `explained_by` set on every finding that follows from another finding.
+    """Return the verdicts with `explained_by` set on every finding that another finding causes.
 
-    If there are several causes, causes that the effect waits for come first, then those that planning handles earlier, then those
-    nearer to the start of the causal chain.
+    If a finding has several causes, choose one: first by whether the finding's changes must wait for it, then by priority in
+    planning, then by its position in the causal order (earliest first).
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
@@ -50,7 +50,7 @@ def _explanation(link: Link, cause: Finding) -> Explanation:
 
 
 def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding in `findings` that explains this one; None if there is none."""
+    """Return the finding in `findings` that explains `effect`; None if there is no such finding."""
     explanation = effect.explained_by
     if explanation is None:
         return None
@@ -59,7 +59,9 @@ def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
 
 
 def first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """Return the finding at the start of the causal chain; the finding itself if no other finding explains it."""
+    """Return the finding at the start of the causal chain of `finding`; this is `finding` itself if no other finding explains
+    it.
+    """
     while (cause := cause_of(finding, findings)) is not None:
         finding = cause
     return finding

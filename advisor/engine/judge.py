@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.model.words import number
 
 WITHOUT_NETWORK = ("space", "decision")
-"""Chapters of built-in rules that apply to models other than networks."""
+"""Chapters of built-in rules that also apply to models other than neural networks."""
 _REASONS: Mapping[Kind, str] = {
     "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
     "gan": "the runs train adversarial networks, to which this rule does not apply",
@@ -31,7 +31,7 @@ _REASONS: Mapping[Kind, str] = {
 
 
 MAX_FINDINGS = 10_000
-"""Maximum findings of one rule: a faulty rule may yield findings without end."""
+"""Maximum number of findings of one rule, because a faulty rule may yield findings without end."""
 
 
 def judge(
@@ -43,11 +43,10 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
 
-    calibrate: replace the confidence that a rule's test states by the probability that its advice is right, and apply the
-    finding's doubt.
+    calibrate: correct each confidence by the rule's calibration table, and multiply it by the finding's `doubt`.
 
-    If a rule raises anything except MissingData, or does not end, it is reported as broken, and the other rules still run. Findings
-    that follow from other findings are marked (see `advisor.engine.explain`).
+    If a rule does not end, or raises any exception except MissingData, it is reported as broken and the remaining rules still run.
+    Findings that other findings cause are marked (see `advisor.engine.explain`).
     """
     rules = tuple(rules)
     verdicts = []

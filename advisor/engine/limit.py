@@ -14,18 +14,20 @@ T = TypeVar("T")
 MAX_CPU_S = 300.0
 """Maximum processor seconds of one rule. docs/decisions.md explains the margin."""
 MAX_WAIT_S = 1800
-"""Maximum seconds of one rule in wall time, for rules that use little processor time because they wait, for example for a server.
-"""
+"""Maximum wall-clock seconds of one rule, for rules that use little processor time because they wait, for example for a server."""
 STOP_S = 2.0
-"""Maximum seconds that a stopped rule has to end. After that, its thread continues without effect."""
+"""Maximum seconds to wait until a stopped rule ends. After that, the thread of the rule continues in the background, and its result
+is ignored.
+"""
 
 _stopped: set[str] = set()
-"""Rules that were stopped in this process. They are not started again, because each refresh of a live page would take the full
-limit."""
+"""Rules that were stopped in this process. They are not started again; otherwise, each refresh of a live page would take the full
+time limit.
+"""
 
 
 def forget() -> None:
-    """Let rules that were stopped start again."""
+    """Forget which rules were stopped, so that they may start again."""
     _stopped.clear()
 
 
@@ -34,11 +36,13 @@ class TooLongError(Exception):
 
 
 class _RuleTimeout(SystemExit):
-    """Raised inside a rule to end it. `except Exception` does not catch it, and a thread that it ends prints nothing."""
+    """Raised inside a rule's thread to end the rule. `except Exception` does not catch this exception, and a thread that it ends
+    prints no traceback.
+    """
 
 
 class _Call(threading.Thread, Generic[T]):
-    """A function call in a thread, with the call's result or error."""
+    """A function call in a separate thread, with the call's result or error."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         super().__init__(daemon=True)
@@ -60,15 +64,15 @@ class _Call(threading.Thread, Generic[T]):
                 self._ended = True
 
     def result(self) -> T:
-        """Return the result of a call that has ended, or raise its error."""
+        """If the call has ended, return its result or raise its error."""
         if self._error is not None:
             raise self._error
         return self._result[0]
 
     def cpu_s(self) -> float:
-        """Return the processor seconds of the thread; 0 on systems without clocks of threads (macOS, Windows).
+        """Return the processor seconds of the thread; 0 on systems without per-thread clocks (macOS, Windows).
 
-        On these systems only the limit in wall time applies, because the processor time of the process includes other threads.
+        On these systems, only the wall-clock limit applies, because the processor time of the process includes other threads.
         """
         if self._clock is None:
             return 0.0
@@ -78,9 +82,9 @@ class _Call(threading.Thread, Generic[T]):
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread, and a second one if the rule caught the first.
+        """Raise an exception in the thread; if the rule catches it, raise a second exception.
 
-        Between the two, the rule has time to finish its `finally` blocks.
+        Between the two exceptions, the rule has time to finish its `finally` blocks.
         """
         for _ in range(2):
             self._raise_in_thread()
@@ -89,7 +93,7 @@ class _Call(threading.Thread, Generic[T]):
     def _raise_in_thread(self) -> None:
         """Raise `_RuleTimeout` in the thread if it is still running.
 
-        The lock keeps the thread from ending in the meantime; otherwise a new thread could get its identifier and be stopped
+        The lock keeps the thread from ending during this call. Otherwise, a new thread could get the same identifier and be stopped
         instead.
         """
         if not self._end_lock.acquire(timeout=STOP_S):
@@ -104,7 +108,7 @@ class _Call(threading.Thread, Generic[T]):
 
 
 def limited(rule: str, work: Callable[[], T]) -> T:
-    """Return the result of `work`, which runs this rule, or raise its error. Raises TooLongError if it does not end.
+    """Run a rule by calling `work`, and return its result or raise its error. Raises TooLongError if the call exceeds a time limit.
 
     A rule that was stopped is not started again in this process.
     """
@@ -122,13 +126,13 @@ def limited(rule: str, work: Callable[[], T]) -> T:
         raise
     finally:
         call.stop()
-        if call.is_alive():  # as after Ctrl+C in a notebook
+        if call.is_alive():  # for example after Ctrl+C in a notebook
             _stopped.add(rule)
     return call.result()
 
 
 def _wait(call: _Call[T]) -> None:
-    for _ in range(MAX_WAIT_S):  # counts waits instead of time, because the process may be suspended
+    for _ in range(MAX_WAIT_S):  # count short waits instead of elapsed time, because the process may be suspended
         call.join(1.0)
         if not call.is_alive():
             return

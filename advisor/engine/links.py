@@ -14,7 +14,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Severity
 
 Node: TypeAlias = tuple[str, Place, Severity]
-"""A node of the causal graph: all findings of one rule with the same place and severity."""
+"""A node of the causal graph: all findings of one rule that have the same `Place` and severity."""
 
 
 def node_of(finding: Finding) -> Node:
@@ -23,7 +23,7 @@ def node_of(finding: Finding) -> Node:
 
 
 def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
-    """Return all causal links between these rules. Either of the two rules may declare a link."""
+    """Return all causal links between these rules. A link may be declared by the rule of the cause or by the rule of the effect."""
     rules = tuple(rules)
     known_ids = {rule.rule_id() for rule in rules}
     return tuple(link for link in _declared_links(rules) if link.cause in known_ids and link.effect in known_ids)

@@ -15,15 +15,16 @@ from advisor.engine.registry import BUILT_IN
 
 FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
-"""Groups of study sizes that are counted separately: (maximum number of trials, size in words)."""
+"""Groups of study sizes for which rates are computed separately: (maximum number of trials, size in words)."""
 MIN_STUDIES = 10
-"""Minimum number of studies at which a sentence states a rate; with fewer, a rate such as 1 of 1 says almost nothing."""
+"""Minimum number of studies from which we state a rate; a rate from fewer studies, such as 1 of 1, says almost nothing."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Counts for one rule on studies of one size. A group of near-identical studies counts as one study, so counts can be
-    fractional."""
+    """Counts for one rule on labelled studies of one size group. Several near-identical studies count as one study, so counts can
+    be fractional.
+    """
 
     rule: str
     trials: str
@@ -49,7 +50,7 @@ def size(trials: int) -> str:
 
 
 def path_of_table() -> Path:
-    """Return the path of the table of measured rates, which is in the folder of the built-in rules."""
+    """Return the path of the table of measured rates in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
@@ -67,12 +68,14 @@ def _all() -> dict[str, tuple[Measured, ...]]:
 
 
 def measured(rule: str) -> tuple[Measured, ...]:
-    """Return the counts of a rule, smaller studies first; empty if the rule has no labelled studies."""
+    """Return the counts of a rule for each size group, smallest studies first; empty if there are no labelled studies for the
+    rule.
+    """
     return _all().get(rule, ())
 
 
 def rates_in_words(rows: Iterable[Measured]) -> str | None:
-    """Return the rates over all study sizes in one sentence; None if there are too few studies."""
+    """Return a sentence with the detection and false-alarm rates over all study sizes; None if there are too few studies."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)

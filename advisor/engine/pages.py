@@ -39,7 +39,9 @@ def _example(example: Example | None) -> list[str]:
 
 
 def _measured(rows: Sequence[Measured]) -> list[str]:
-    """Return a Markdown table of rates by number of trials; a group of near-identical studies counts as one study."""
+    """Return a Markdown table of detection and false-alarm rates by number of trials. Several near-identical studies count as one
+    study.
+    """
     if not rows:
         return ["No labelled study tests this rule; see “How sure” for what is known."]
     head = [
@@ -50,7 +52,9 @@ def _measured(rows: Sequence[Measured]) -> list[str]:
 
 
 def _training_measurements(rows: Sequence[Trained]) -> list[str]:
-    """Return one sentence for each script that measured the rule on trainings with its cause switched on or off."""
+    """Return one sentence for each script that measured the rule on real trainings, in which the problem that the rule detects was
+    switched on or off.
+    """
     sentences = []
     for row in rows:
         on, off = row.rates()
@@ -85,7 +89,7 @@ def overview(rules: Iterable[Rule]) -> str:
 
 
 def by_chapter(rules: Iterable[Rule], link: Callable[[Rule], str]) -> str:
-    """Return a table for each chapter, with one row per rule. `link` returns the link target for a rule's name."""
+    """Return a Markdown table for each chapter, with one row per rule. link: function that returns the link target for a rule."""
     lines: list[str] = []
     last = ""
     for rule in rules:
@@ -97,7 +101,9 @@ def by_chapter(rules: Iterable[Rule], link: Callable[[Rule], str]) -> str:
 
 
 def beyond_the_playbook(rules: Iterable[Rule]) -> str:
-    """Return a table of the rules whose claims do not come from the playbook: what each rests on, and its measured rates."""
+    """Return a Markdown table of the rules whose claims do not come from the playbook, with the evidence for each rule and its
+    measured rates.
+    """
     lines = [
         "## Rules beyond the playbook",
         "",

@@ -27,7 +27,7 @@ Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """Return all rules with their thresholds applied: built-in rules first, in the order of the chapters.
+    """Return all rules with the user's thresholds applied. Built-in rules come first, in the order of their chapters.
 
     Raises AdvisorError if a rule file cannot be loaded, two rules have the same id, `settings` names an unknown rule or threshold,
     a threshold is invalid, a relation names an unknown rule, or the relations form a cycle.
@@ -48,7 +48,9 @@ def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] 
 
 
 def chapters() -> tuple[str, ...]:
-    """Return the chapters of the built-in rules: chapters with a declared order come first, followed by all other folders."""
+    """Return the chapters of the built-in rules. Chapters with a declared order come first, followed by all other folders of
+    rules.
+    """
     package = importlib.import_module(BUILT_IN)
     folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
     declared: tuple[str, ...] = package.CHAPTERS
@@ -77,7 +79,8 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    # `inspect` finds the source of a class, which contains the docstrings of its thresholds, only if its module is in sys.modules.
+    # Add the module to sys.modules, because `inspect` needs it there to find the source of a rule, which contains the docstrings of
+    # thresholds.
     name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ == str(path):

@@ -13,7 +13,7 @@ Shared = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates"
 """The property that cause and effect must have in common:
 
 - study: nothing, because the cause concerns the whole study
-- trials: at least half of the effect's trials show the cause
+- trials: at least half of the effect's trials also show the cause
 - a trial: at least one of the effect's trials shows the cause
 - subject: the same hyperparameter or metric, or one hyperparameter of a pair
 - end: the same subject and the same side of its range
@@ -32,16 +32,18 @@ MIN_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Effects or causes of a rule's findings, which the rule declares in its attribute `explains` or `explained_by`."""
+    """Effects or causes of a rule's findings. The rule declares effects in its attribute `explains` and causes in
+    `explained_by`.
+    """
 
     rules: tuple[str, ...]
-    """Ids of the other rules in the relation."""
+    """Ids of the rules on the other side of the relation."""
     shares: Shared
     because: str
     """One sentence that explains how the effect follows from the cause; it is shown below the effect."""
     waits: bool = True
-    """If true, the effect's changes wait until the cause is fixed. False if these changes help to fix the cause or are useful in
-    any case.
+    """True if the effect's changes must wait until the cause is fixed; False if these changes help to fix the cause or are useful
+    in any case.
     """
     cause_at: Place | None = None
     """If set, only findings with this `Place` can be the cause."""
@@ -55,14 +57,16 @@ class Relation:
 
 @dataclass(frozen=True)
 class Link:
-    """One cause and one effect of a relation."""
+    """A causal relation between two rules: the rule of the cause and the rule of the effect."""
 
     cause: str
     effect: str
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return True if the effect follows from the cause. A note or an uncertain finding never explains a more severe one."""
+        """Return True if `cause` explains `effect` in this relation. A less severe or uncertain finding never explains a more
+        severe finding.
+        """
         fits = all(
             place is None or place == place_of(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
@@ -75,7 +79,7 @@ class Link:
         )
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
-        """Return True if a cause of the first severity can explain an effect of the second severity."""
+        """Return True if a finding of severity `cause` can explain a finding of severity `effect`."""
         order = get_args(Severity)  # most severe first
         explains = max(order.index(cause), order.index(self.relation.max_severity)) <= order.index(effect)
         return explains and order.index(cause) <= order.index(self.relation.min_severity)

@@ -36,11 +36,11 @@ Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "f
 """The result that a rule's advice predicts for the next study:
 
 - settled: the rule does not find the same problem again
-- best-beyond: the best trial lies beyond the old end of the range
-- longer-reaches: longer training reaches the forecast value
+- best-beyond: the best trial lies beyond the end of the range before its extension
+- longer-reaches: longer training reaches the objective value that was forecast
 - no-worse: the best value does not get worse
 - fewer-failures: a smaller share of trials fails
-- denser: a larger share of trials is better than the old median
+- denser: a larger share of trials is better than the analysed study's median trial
 
 See `advisor.history.predict`.
 """
@@ -53,53 +53,64 @@ Settled = Literal["quiet", "not-fired"]
 
 
 class Rule(BaseModel):
-    """A rule of the playbook. Its fields are its thresholds: each has a type and a docstring, and the user can override it.
+    """A rule of the playbook. The fields of a rule are its thresholds. Each threshold has a type and a docstring, and the user can
+    override its value.
 
-    A rule takes a study and yields findings. It creates no plots, writes no logs and reads no other data. If the study lacks
-    data that the rule needs, the rule raises `MissingData`.
+    A rule takes a study and yields findings. A rule creates no plots, writes no logs and reads no data except the study. If the
+    study lacks data that the rule needs, the rule raises `MissingData`.
     """
 
-    # `use_attribute_docstrings` is off: it reads the source of each rule, which takes longer than running many of the rules.
+    # `use_attribute_docstrings` is off, because it reads the source of each rule, which takes longer than many rules take to run.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     playbook: ClassVar[str]
     """Title of the playbook section that the rule is based on."""
     grounds: ClassVar[Grounds | None] = None
-    """What the finding and the advice of a rule beyond the playbook rest on; None for a rule of the playbook."""
+    """The evidence for the finding and the advice of a rule that does not come from the playbook; None for a rule from the
+    playbook.
+    """
     goal: ClassVar[Goal]
-    """Topic of the rule's findings; it determines their priority in planning."""
+    """Topic of the rule's findings, which determines the priority of the findings in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()
     """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[Kind]] = frozenset()
-    """Kinds of workload to which the rule does not apply. For models other than networks, see also `judge.WITHOUT_NETWORK`."""
+    """Kinds of workload to which the rule does not apply. For models other than neural networks, see also
+    `judge.WITHOUT_NETWORK`.
+    """
     compares_results: ClassVar[bool] = False
-    """Whether the rule compares results of trials, or their length: it does not apply if trainings stopped at a target."""
+    """Whether the rule compares the results or lengths of trials. If so, it does not apply if all trainings stopped at a target
+    value.
+    """
     needs_order: ClassVar[bool] = False
-    """Whether the rule reads the order of the trials' results, so that it can see nothing in results that tie."""
+    """Whether the rule reads the order of the trials' results. If so, and if results tie, a rule that finds nothing counts as not
+    assessed.
+    """
     explains: ClassVar[tuple[Relation, ...]] = ()
-    """Relations to findings of other rules that findings of this rule cause."""
+    """Relations to other rules' findings that are effects of this rule's findings."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()
-    """Relations to findings of other rules that cause findings of this rule."""
+    """Relations to other rules' findings that are causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
     """The result that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
     """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on this rule."""
     while_running: ClassVar[bool] = False
-    """True if the rule can judge a single trial that still runs, from the data that it has logged so far."""
+    """True if the rule can judge a single running trial from the data that the trial has logged so far."""
     as_if_ended: ClassVar[bool] = False
-    """True if the rule judges a trial that has done half of its training as if the trial had ended as planned."""
+    """True if the rule judges a running trial with at least half of its planned steps as if the trial had ended as planned."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
-    """Subjects of findings on which the rule's calibration was not measured; their stated confidences are not corrected."""
+    """Subjects of findings on which the rule's calibration was not measured. The confidences of these findings are not
+    corrected.
+    """
     id: ClassVar[str | None] = None
     """Id of the rule if it cannot be taken from the rule's file name."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield the rule's findings on the study, the most important one first."""
+        """Yield the rule's findings on the study, most important first."""
         raise NotImplementedError
 
     @classmethod
     def rule_id(cls) -> str:
-        """Return the rule's stable id, its file name in kebab-case: the id of `many_stopped.py` is `many-stopped`."""
+        """Return the rule's stable id: its file name in kebab-case, such as `many-stopped` for `many_stopped.py`."""
         return cls.id or cls.__module__.rpartition(".")[2].replace("_", "-")
 
     @classmethod

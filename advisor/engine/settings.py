@@ -13,7 +13,7 @@ _KEYS = ("rules",)
 
 
 def find_settings(folder: Path) -> Settings:
-    """Return the thresholds by rule from the nearest settings file in `folder` or its parents; empty if there is none.
+    """Return {rule id: thresholds} from the nearest settings file in `folder` or its parents; empty if there is no settings file.
 
     Raises AdvisorError if the file is not valid TOML or contains any key other than `rules`.
     """
@@ -32,7 +32,7 @@ def find_settings(folder: Path) -> Settings:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also raised for very long numbers or deep nesting
+    except (ValueError, RecursionError) as error:  # very long numbers or deep nesting raise these errors, too
         raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
     except OSError as error:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None

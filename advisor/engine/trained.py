@@ -1,6 +1,6 @@
-"""How often rules fired in small real trainings with their cause switched on or off.
+"""Counts how often rules fired on small real trainings in which the problem that a rule detects was switched on or off.
 
-The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write it with `--write`.
+The counts are in `trained.csv`. `benchmarks/quality/lm_rules.py` and `finetuning.py` write this table with `--write`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ class Trained:
 
     rule: str
     script: str
-    """Name of the script in `benchmarks/quality` that trains the studies, with its arguments if it has several trainers."""
+    """Name of the script in `benchmarks/quality` that trains the studies. If the script supports several trainers, its arguments
+    are included.
+    """
     positives: int
-    """Number of studies with the cause that the rule looks for."""
+    """Number of studies with the problem that the rule detects."""
     detected: int
     negatives: int
-    """Number of studies without this cause."""
+    """Number of studies without the problem that the rule detects."""
     false_alarms: int
 
     def rates(self) -> tuple[str, str]:
-        """Return the number of studies with and without the cause in which the rule fired."""
+        """Return the detection and false-alarm counts in words: in how many studies with and without the problem the rule fired."""
         return f"{self.detected} of {self.positives}", f"{self.false_alarms} of {self.negatives}"
 
 
 def path_of_table() -> Path:
-    """Return the path of the table, which is in the folder of the built-in rules."""
+    """Return the path of the table in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
 def table() -> tuple[Trained, ...]:
-    """Return all rows of the table; none if the file is missing."""
+    """Return all rows of the table; an empty result if the file is missing."""
     if not path_of_table().is_file():
         return ()
     with path_of_table().open(newline="", encoding="utf-8") as lines:
@@ -50,12 +52,12 @@ def table() -> tuple[Trained, ...]:
 
 
 def trained(rule: str) -> tuple[Trained, ...]:
-    """Return the rows of one rule."""
+    """Return the table's rows for one rule."""
     return tuple(row for row in table() if row.rule == rule)
 
 
 def write(script: str, rows: Iterable[Trained]) -> None:
-    """Replace the script's rows in the table."""
+    """Replace this benchmark script's rows in the table."""
     names = [f.name for f in fields(Trained)]
     kept = [row for row in table() if row.script != script]
     with path_of_table().open("w", newline="", encoding="utf-8") as file:

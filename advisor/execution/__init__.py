@@ -1,7 +1,8 @@
-"""Trains the trials of a study, each as a separate process or loop iteration. MLflow records which trials began and how they ended.
+"""Trains the trials of a study, each in a separate process or in one iteration of a Python loop. MLflow records which trials began
+and how they ended.
 
 `worker` takes jobs from the queue, claims them in the ledger, and starts them on an engine (this machine, Ray or SLURM). `api` also
-claims and records jobs, but yields them to the user's Python loop.
+claims jobs and records their ends, but yields the jobs to the user's Python loop instead of starting processes.
 """
 
 from advisor.execution.job import Job, jobs

@@ -1,4 +1,4 @@
-"""Trains a study's trials in a Python loop, with the same job claims and the same MLflow record as `advisor run`."""
+"""Lets a Python loop train a study's trials. Jobs are claimed and recorded in MLflow in the same way as by `advisor run`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from advisor.tracking.stores.location import Location, absolute_uri, default_for
 
 _MAX_ERROR_CHARS = 500
 GUARD_POLL_S = 1.0
-"""Seconds between two checks for a new verdict of the guard. A check does not read the store."""
+"""Seconds between two checks for a new verdict of the guard. A check reads only the guard's output, not the tracking store."""
 
 Result = TypeVar("Result")
 
@@ -117,7 +117,8 @@ class OpenStudy:
     def _all_trials(self, count: int | None, seed: int | None) -> Iterator[Trial]:
         check_trial_count(self.spec, count)
         if self._current is not None:
-            self._current.record(Exit(1, interrupted=True))  # a previous loop that an exception ended may still be open
+            # An exception may have ended a previous loop before the end of its trial was recorded.
+            self._current.record(Exit(1, interrupted=True))
         retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(
@@ -165,10 +166,11 @@ class Trial:
         self.params: Mapping[str, Value] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: Outcome | None = None
-        """Result of the trial; None until it has been reported."""
+        """Outcome of the trial; None until the outcome has been reported."""
         self.should_stop = False
-        """True if the guard asks this training to end early; see `open_study`. The trial is then recorded as pruned, or as diverged
-        if its objective was not finite."""
+        """True if the guard asks this training to end early; see `open_study`. After an early end, the trial is recorded as pruned,
+        or as diverged if its objective was not finite.
+        """
         self._stop: GuardStop | None = None
         self._spec, self._ledger, self._records, self._ended = spec, ledger, records, False
         self._points: dict[int, tuple[float, int]] = {}
@@ -181,14 +183,16 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(error, Exception) or isinstance(error, UnansweredError):
-            return False  # Ctrl-C ends the loop, and the next loop restarts the trial
+            return False  # Ctrl-C ends the loop, and the next loop restarts this trial
         if not self._ended:
             report_trial(self, error=error)
             warnings.warn(f"{self.name} failed: {_error_text(error)}", RuntimeWarning, stacklevel=2)
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log objective values by optimizer step. If the store is unreachable, log them later, at the latest at the trial's end."""
+        """Log objective values, keyed by optimizer step. If the tracking store is unreachable, log the values later, at the latest
+        when the trial ends.
+        """
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(LaterError):
@@ -196,13 +200,13 @@ class Trial:
             self._points = {}
 
     def judge(self, verdict: RunVerdict) -> None:
-        """Ask the training to stop if this verdict is about this trial and recommends it."""
+        """Set `should_stop` if this verdict is about this trial and recommends to stop the training."""
         if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
             self._stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
             self.should_stop = True
 
     def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
-        """Record how the trial ended. Only the first call has an effect."""
+        """Record how the trial ended. Further calls have no effect."""
         if self._ended:
             return
         self._ended = True
@@ -227,7 +231,7 @@ class Trial:
             self._records.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
-        """Return the objective's values by optimizer step. value: as in `report_trial`."""
+        """Return the objective's values, keyed by optimizer step. `value` is documented in `report_trial`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
@@ -266,7 +270,7 @@ def report_trial(
 
 
 def _error_text(error: BaseException | str) -> str:
-    """Return the text to record for an error: class and message, with a prefix if memory ran out."""
+    """Return the text to record for an exception: its class and message, with a prefix if it reports that memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
     line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
     return f"out of memory: {line}" if is_out_of_memory(line) else line
@@ -293,7 +297,7 @@ def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _end_active_run(run_id: str, exit: Exit) -> None:
-    """End the active MLflow run if the training did not end it."""
+    """End the active MLflow run if the training code left it active."""
     import mlflow
 
     active = mlflow.active_run()
@@ -303,7 +307,7 @@ def _end_active_run(run_id: str, exit: Exit) -> None:
 
 @contextmanager
 def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
-    """Pass the guard's verdicts on to the trial from a background thread during the block."""
+    """While the block runs, forward the guard's verdicts to the trial from a background thread."""
     if guard is None:
         yield
         return
@@ -319,7 +323,7 @@ def _forward_guard_verdicts(guard: StudyGuard | None, trial: Trial) -> Iterator[
 
 @contextmanager
 def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
-    """Send heartbeats for the run from a background thread during the block."""
+    """While the block runs, send heartbeats for the run from a background thread."""
     ledger.send_heartbeat_from_thread(run_id)
     with _repeat_in_background(HEARTBEAT_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
         yield
@@ -329,7 +333,9 @@ def _send_heartbeats(ledger: Ledger, run_id: str) -> Iterator[None]:
 def _repeat_in_background(
     seconds: float, work: Callable[[], None], name: str, *, waits: bool = False
 ) -> Iterator[None]:
-    """Repeat `work` in a background thread during the block. waits: whether the block's end waits for a call in progress."""
+    """While the block runs, repeat `work` in a background thread. waits: whether the end of the block waits until a running call of
+    `work` has returned.
+    """
     ended = threading.Event()
 
     def repeat() -> None:

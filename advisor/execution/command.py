@@ -36,7 +36,7 @@ BUILT_IN_PLACEHOLDERS = (
 _COLLECTIVE_PLACEHOLDERS = {"json", "args"}
 """Placeholders that expand to all hyperparameters at once."""
 _MAX_FILE_BYTES = 1_000_000
-"""Maximum size of a file on the command line whose content counts as part of the command. Larger files are assumed to be data."""
+"""Maximum bytes of a file on the command line whose content counts as part of the command. Larger files are assumed to be data."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -46,7 +46,9 @@ def placeholders(words: Iterable[str]) -> set[str]:
 
 
 def check_placeholders(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError for an unknown placeholder. available: built-in placeholders that have a value for this job."""
+    """Raise AdvisorError if the command contains an unknown placeholder. available: built-in placeholders that have a value for
+    this job.
+    """
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
@@ -61,7 +63,8 @@ def check_placeholders(words: Sequence[str], parameters: Iterable[str], availabl
 def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
     """Raise AdvisorError if the command passes some hyperparameters but not every searched one.
 
-    searched: maps each searched hyperparameter to a derived one that may be passed instead, or to itself.
+    searched: maps each searched hyperparameter to a derived hyperparameter that the command may pass instead; without one, to
+    itself.
     """
     names = placeholders(words)
     if must_append(words, parameters) or "{args}" in words or "json" in names:
@@ -76,7 +79,7 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
 
 
 def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return True if the command has no placeholder for a hyperparameter, so that all hyperparameters must be appended."""
+    """Return True if the command has no placeholder for any hyperparameter, so that all hyperparameters must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholders(words)}
     return names <= set(BUILT_IN_PLACEHOLDERS) - _COLLECTIVE_PLACEHOLDERS - set(parameters)
 
@@ -84,10 +87,10 @@ def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
 def fill_placeholders(
     words: Sequence[str], params: Mapping[str, Value], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
-    """Return the command line of a job. append: append all hyperparameters if the command has no placeholder for any.
+    """Return the command line of a job. append: if the command has no placeholder for any hyperparameter, append all of them.
 
-    If a hyperparameter has no value in this trial, the word with its placeholder and a preceding option are omitted, such as both
-    words of `--momentum {momentum}`.
+    If a hyperparameter has no value in this trial, omit the word with its placeholder and the option before this word. For example,
+    omit both words of `--momentum {momentum}`.
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
     if append and must_append(words, params):
@@ -109,7 +112,7 @@ def option_words(params: Mapping[str, Value]) -> list[str]:
 
 
 def command_fingerprint(words: Sequence[str]) -> str:
-    """Return a digest of the command and of the scripts and configuration files that it names."""
+    """Return a digest of the command and of the contents of the scripts and configuration files that it names."""
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     for part in (part for word in words for part in word.split("=")):
         with suppress(OSError, ValueError):  # the word is not a path

@@ -1,4 +1,4 @@
-"""The process of a guard: `python -m advisor.execution.guard_process`, started by `guarding.StudyGuard`."""
+"""The main program of a guard's process. `guarding.StudyGuard` starts it as `python -m advisor.execution.guard_process`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main() -> None:
         spec=None if spec is None else StudySpec.model_validate(spec),
         **request,
     )
-    output, sys.stdout = sys.stdout, sys.stderr  # libraries may print to standard output
+    output, sys.stdout = sys.stdout, sys.stderr  # keep standard output for verdicts, because libraries may print to it
     threading.Thread(target=_exit_with_parent, args=(sys.stdin,), daemon=True).start()
     pause = guarded.interval_s
     while True:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def lower_priority() -> None:
-    """Give this process the lowest CPU priority. Windows has no such call."""
+    """Give this process the lowest CPU priority, except on Windows, which has no such call."""
     if hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(10)

@@ -1,7 +1,7 @@
 """Judges the running trials of a study in a separate process, so that neither trainings nor their launcher wait for verdicts.
 
-The process reads the store repeatedly and writes each `Reading` to its standard output as JSON. It ends when its standard input is
-closed, which also happens if the launcher is killed.
+The process repeatedly reads the tracking store and writes each `Reading` to its standard output as JSON. It ends when its standard
+input is closed, which also happens if the launcher is killed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from advisor.tracking.stores.client import open_client
 from advisor.tracking.stores.location import Location, absolute_uri, require_local
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two readings of the store."""
+"""Minimum seconds between two readings of the tracking store."""
 IDLE_FACTOR = 10.0
-"""Minimum ratio of the pause between two readings to the duration of a reading, so that reading takes a tenth of the time at
-most."""
+"""Minimum ratio of the pause between two readings to the duration of a reading. It limits reading to about a tenth of the process's
+time.
+"""
 MAX_RESTART_PAUSE_S = 300.0
-"""Maximum seconds until a guard's process that has ended is restarted."""
+"""Maximum seconds to wait before restarting a guard's process that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +47,33 @@ class RunVerdict:
     run_id: str
     trial: str
     state: str
-    """State of the trial, as in `advisor.engine.guard`."""
+    """State of the trial in the terms of `advisor.engine.guard`."""
     step: int
     length: float | None
     """Planned length in steps; None if unknown."""
     stop: bool
-    """True if the training is to be stopped. False for a trial that was continued after a stop or has reached its length."""
+    """True if the training should be stopped. Always False for a trial that was continued after an earlier stop or has reached its
+    planned length.
+    """
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """State of a study's trials at one reading of the store."""
+    """State of a study's trials at one reading of the tracking store."""
 
     study: str = ""
     running: tuple[RunVerdict, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Reason of each failed trial, by the trial's name."""
+    """Maps the name of each failed trial to the reason for its failure."""
     stopped: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Step and reason of each trial that a guard stopped, by the trial's name."""
+    """Maps the name of each trial that a guard stopped to (step, reason) of the stop."""
     error: str | None = None
-    """Reason why the store could not be read, in one line."""
+    """Reason why the tracking store could not be read, in one line."""
 
 
 def pause_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
-    """Return the seconds to wait after a reading that took `reading_s` seconds."""
+    """Return the seconds to wait until the next reading if the last one took `reading_s` seconds."""
     return max(interval_s, IDLE_FACTOR * reading_s)
 
 
@@ -92,21 +95,21 @@ def judge(study: Study) -> tuple[RunVerdict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GuardedStudy:
-    """The study that a guard reads."""
+    """The study that a guard judges, with the settings to read it."""
 
     experiment: str
     location: Location
     spec: StudySpec | None = None
     """Study file; None for the study file stored in the experiment."""
     earlier_rounds: bool = False
-    """True if trials of earlier rounds count as data, as in a search in blocks."""
+    """True if trials of earlier rounds also count as data, as in a search that runs in several rounds."""
     objective: str | None = None
     direction: Any = None
     interval_s: float = INTERVAL_S
-    """Minimum seconds between two readings."""
+    """Minimum seconds between two readings of the tracking store."""
 
     def read(self) -> Reading:
-        """Read the store and judge the running trials. An error becomes the `error` of the reading."""
+        """Read the tracking store and judge the running trials. If reading fails, return a reading with the reason in `error`."""
         try:
             study = self._study()
         except NothingToJudge:
@@ -129,24 +132,29 @@ class GuardedStudy:
         return add_earlier_trials(rounds.own, rounds.earlier).study
 
     def to_json(self) -> str:
-        """Return these fields as one line of JSON, without the store's URI, which may hold a password."""
+        """Return the fields as one line of JSON, without the tracking store's URI, which may hold a password."""
         spec = None if self.spec is None else self.spec.model_dump(mode="json")
         rest = {n: getattr(self, n) for n in ("experiment", "earlier_rounds", "objective", "direction", "interval_s")}
         return json.dumps({**rest, "spec": spec})
 
 
 class StudyGuard:
-    """The guard of a study: a process that reads and judges. No method waits for this process."""
+    """The guard of a study: a separate process that reads the tracking store and judges running trials. No method waits for this
+    process.
+    """
 
     def __init__(self, guarded: GuardedStudy) -> None:
         self._guarded = guarded
-        self._environment = {**os.environ, **_environment(guarded.location)}  # other threads may change it later
+        # Copy the environment now, because other threads may change it later.
+        self._environment = {**os.environ, **_environment(guarded.location)}
         self._readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._start_at, self._pause = 0.0, max(guarded.interval_s, 1.0)
 
     def latest(self) -> Reading | None:
-        """Return the newest reading since the last call; None without a new one. Start the guard's process if it is not running."""
+        """Return the newest reading since the last call; None if there is no new reading. Start the guard's process if it is not
+        running.
+        """
         if self._process is None or self._process.poll() is not None:
             self._start()
         latest = None
@@ -218,20 +226,22 @@ def reading_to_json(reading: Reading) -> str:
 
 
 def reading_from_json(line: str) -> Reading:
-    """Return the reading in a line of `reading_to_json`. Raises ValueError, TypeError or KeyError if the line is damaged."""
+    """Parse a reading from a line that `reading_to_json` returned. Raises ValueError, TypeError or KeyError if the line is
+    damaged.
+    """
     content = json.loads(line)
     return Reading(**{**content, "running": tuple(RunVerdict(**v) for v in content["running"])})
 
 
 class WatchedRun:
-    """The state of one run of a store."""
+    """Reads the state of one run from a tracking store."""
 
     def __init__(self, guarded: GuardedStudy, run_id: str) -> None:
         self._location, self._experiment, self._run_id = guarded.location, guarded.experiment, run_id
         self._client: Any = None
 
     def check(self) -> None:
-        """Raise AdvisorError if the experiment has no such run. An unreachable store raises no error."""
+        """Raise AdvisorError if the experiment does not contain the run. An unreachable tracking store raises no error."""
         if self._location.path is not None:
             require_local(self._location)
         with suppress(LaterError):
@@ -243,7 +253,7 @@ class WatchedRun:
                 )
 
     def has_ended(self) -> bool:
-        """Return whether the run has ended or was deleted; False while the store is unreachable."""
+        """Return whether the run has ended or was deleted; False while the tracking store is unreachable."""
         try:
             info = attempt_once(self._read).info
         except LaterError:

@@ -35,7 +35,7 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """The job's key: trial number and repeat number."""
+        """The job's identity within its study: (trial number, repeat number)."""
         return (self.number, self.repeat)
 
     def params_json(self) -> str:
@@ -44,7 +44,7 @@ class Job:
 
 
 def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
-    """Return all jobs of the study. trials: number of trials (None: the number in the study file)."""
+    """Return all jobs of the study. trials: number of trials; None means the number in the study file."""
     drawn = list(sample(spec, trial_count(spec, trials)))
     return tuple(
         Job(number, repeat, job_seed(spec, (number, repeat), first_seed), params)
@@ -56,20 +56,22 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
     """Return the random seed of a job.
 
-    Without repeats, each trial has a different seed, so that no trial is the best only because it suits a common seed. With
-    repeats, all trials use the same seeds, so that trials differ only in their hyperparameters.
+    Without repeats, each trial gets a different seed; otherwise, a setting could be the best only because it suits the common seed.
+    With repeats, all trials use the same seeds, so that trials differ only in their hyperparameters.
     """
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
 
 def default_seed(spec: StudySpec) -> int:
-    """Return the default first seed of the study's round. It differs between rounds, so that no trial is repeated exactly."""
+    """Return the default first seed for the study's round. Different rounds get different first seeds, so that no trial is repeated
+    exactly.
+    """
     return SEEDS_PER_ROUND * (spec.round - 1)
 
 
 def trial_count(spec: StudySpec, trials: int | None) -> int:
-    """Return `trials`, or if None the number of trials in the study file. Raises AdvisorError if both are missing."""
+    """Return `trials`; if it is None, return the number of trials in the study file. Raises AdvisorError if both are missing."""
     count = trials if trials is not None else spec.trials
     if count is None:
         raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")
@@ -77,5 +79,5 @@ def trial_count(spec: StudySpec, trials: int | None) -> int:
 
 
 def job_name(key: Key, first_seed: int = 0) -> str:
-    """Return the name of a job's MLflow run in a study with this first seed."""
+    """Return the name of a job's MLflow run. first_seed: first seed of the study's jobs."""
     return f"trial-{key[0]}" if key[1] == 0 else f"trial-{key[0]}-seed-{first_seed + key[1]}"

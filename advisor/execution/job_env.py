@@ -24,7 +24,7 @@ _NUMBER_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
     """Raise AdvisorError if the command has an unknown placeholder or omits a searched hyperparameter.
 
-    append: False if the training reads the hyperparameters from its environment variables.
+    append: False if the training reads hyperparameters from environment variables, so that the command need not pass them.
     """
     if any("\0" in text for text in _study_texts(spec)):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
@@ -41,7 +41,7 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
 
 
 def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
-    """Return a warning if the command does not pass the training length or the schedule that the study sets, else an empty list."""
+    """Return [a warning] if the study sets a training length or a schedule that the command does not pass, else an empty list."""
     missing = [name for name in unpassed_placeholders(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
@@ -61,7 +61,9 @@ def passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
 
 
 def unpassed_placeholders(spec: StudySpec, words: Sequence[str]) -> list[str]:
-    """Return the placeholders that the study sets and the command lacks, both as placeholders and as values."""
+    """Return the names of study settings, such as `max_train_steps`, that the command passes neither by placeholder nor as a
+    literal value.
+    """
     values, passed = placeholders.values(spec), command.placeholders(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in placeholders.needed_placeholders(spec) if n not in passed and values.get(n) not in stated]
@@ -76,7 +78,7 @@ def _study_texts(spec: StudySpec) -> Iterator[str]:
 
 
 def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to a hyperparameter derived from it (with the most similar name), or else to itself.
+    """Map each searched hyperparameter to the hyperparameter derived from it with the most similar name; without one, to itself.
 
     For example, if the study searches `effective_learning_rate`, the training may accept only the derived `learning_rate`.
     """
@@ -121,7 +123,9 @@ _RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`). It is unique for every study name."""
+    """Return the study's output folder in `base`; None means `DEFAULT_OUTPUT_FOLDER`. Different study names get different
+    folders.
+    """
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     if _RESERVED_NAMES.fullmatch(name):
         name = f"study-{name}"
@@ -132,5 +136,6 @@ def study_folder(base: Path | None, study: str) -> Path:
 def make_private(folder: Path) -> None:
     """Create the folder if necessary and deny other users access, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(PermissionError):  # the folder belongs to another user, or the file system has no permissions
+    # The folder may belong to another user, or the file system may not support permissions.
+    with suppress(PermissionError):
         folder.chmod(0o700)

@@ -30,24 +30,24 @@ class LaunchPlan:
     location: Location
     experiment: str
     folder: Path
-    """Folder for the output and the hyperparameter file of each job."""
+    """Folder that contains the output and the hyperparameter file of each job."""
     engine: Engine
     timeout_s: float | None = None
     append: bool = True
-    """If True, append all hyperparameters to a command without placeholders for hyperparameters."""
+    """If True and the command has no placeholder for any hyperparameter, append all hyperparameters to it."""
     keep_going: bool = False
     """If True, continue even if all first trials fail."""
     guard: GuardedStudy | None = None
-    """The study that a guard judges while trainings run; None for no guard."""
+    """The study that a guard judges while trainings run; None to run without a guard."""
     stop_doomed: bool = False
-    """If True, stop trainings that cannot become the best, according to the guard."""
+    """If True, stop trainings that, according to the guard, cannot become the best."""
     notifier: Notifier | None = None
-    """Receives verdicts and failures."""
+    """Sends notifications about verdicts and failures; None for no notifications."""
 
 
 @dataclass
 class Summary:
-    """Outcomes of the study's jobs up to now."""
+    """Outcomes of the jobs of a study that have ended so far."""
 
     total: int
     outcomes: dict[Key, Outcome] = field(default_factory=dict)
@@ -55,13 +55,15 @@ class Summary:
 
     @property
     def best(self) -> tuple[Key, float] | None:
-        """First key and value of the jobs with the best objective value so far; None if no job has a value."""
+        """(key, objective value) of the first job among those with the best objective value so far; None if no job has a value."""
         leaders = self.leaders
         return (leaders[0], float(self.outcomes[leaders[0]].best or 0.0)) if leaders else None
 
     @property
     def leaders(self) -> list[Key]:
-        """Keys of the jobs with the best objective value so far, in order: only an analysis can tell which of them is better."""
+        """Keys of all jobs that share the best objective value so far, in order. Only an analysis can tell which of these jobs is
+        better.
+        """
         values = {key: o.best for key, o in self.outcomes.items() if o.best is not None}
         best = (max if self.maximize else min)(values.values(), default=None)
         return sorted(key for key, value in values.items() if value == best)
@@ -77,7 +79,7 @@ class Summary:
 
 
 class OnUpdate(Protocol):
-    """Callback that receives the summary and one line of news, which may be empty."""
+    """Callback that receives the summary and one line about the latest event; the line may be empty."""
 
     def __call__(self, summary: Summary, news: str, /) -> None:
-        """Report the current summary and the latest news."""
+        """Report the current summary and the line about the latest event."""

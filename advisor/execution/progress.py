@@ -1,4 +1,4 @@
-"""Describes the progress of a launch in lines of text, for logs and other places without a terminal."""
+"""Describes the progress of a launch in lines of text, for output that is not a terminal, such as a log file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from advisor.execution.plan import Summary
 
 
 class EndedTrials:
-    """Returns one line for each training that ended with a result since the last call. Failed trainings are reported elsewhere."""
+    """Produces one line for each training that ended with a result since the last call. Failed trainings are reported elsewhere."""
 
     def __init__(self, metric: str, first_seed: int) -> None:
         self._metric, self._seed = metric, first_seed

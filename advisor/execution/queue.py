@@ -1,4 +1,4 @@
-"""Selects the jobs to begin next, from a fixed list or adaptively from the results so far."""
+"""Selects the jobs to begin next: from a fixed list, or by an adaptive sampler that uses the results so far."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class JobQueue(Protocol):
     """Total number of jobs in the queue."""
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:
-        """Return up to `limit` jobs to begin now. read_entries: function that reads the jobs begun so far."""
+        """Return up to `limit` jobs to begin now. read_entries: function that reads the entries of all jobs begun so far."""
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Record that another launcher has begun the job. silent: that launcher may have failed."""
+        """Record that another launcher has begun the job. silent: whether this other launcher may have failed."""
 
     def requeue(self, job: Job) -> None:
-        """Record that a job must be begun again."""
+        """Record that the job must be started again."""
 
     def may_get_jobs(self) -> bool:
-        """Return True if the queue has no job now but may have one later."""
+        """Return True if `next` may still return jobs later, even if it returns none now."""
 
 
 def check_trial_count(spec: StudySpec, trials: int | None) -> None:
@@ -50,9 +50,10 @@ def check_trial_count(spec: StudySpec, trials: int | None) -> None:
 def make_queue(
     spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[Entry]]
 ) -> JobQueue:
-    """Return the job queue of a study. trials: number of trials (None: as in the study file).
+    """Return the job queue of a study. trials: number of trials; None means the number in the study file.
 
-    read_earlier: reads the trials of the preceding studies for adaptive samplers. Raises AdvisorError as `check_trial_count` does.
+    read_earlier: function that reads the trials of the preceding studies; only adaptive samplers need it. Raises AdvisorError as
+    `check_trial_count` does.
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
@@ -68,7 +69,9 @@ class ListedQueue:
         self._silent: deque[tuple[float, Job]] = deque()
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the next jobs of the list, followed by jobs to retry because their launchers were silent."""
+        """Return the next jobs of the list, followed by jobs to retry because other launchers claimed them but send no
+        heartbeat.
+        """
         if not self._waiting:
             now = time.monotonic()
             while self._silent and self._silent[0][0] <= now:
@@ -76,7 +79,7 @@ class ListedQueue:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Remove the job from the queue, or retry it later if its launcher is silent."""
+        """Remove the job from the queue; if the launcher that claimed it sends no heartbeat, retry the job later."""
         if silent:
             self._silent.append((time.monotonic() + _RETRY_INTERVAL_S, job))
 
@@ -90,7 +93,9 @@ class ListedQueue:
 
 
 class AdaptiveQueue:
-    """Queue of jobs that an adaptive sampler suggests from the results of this study (all launchers) and preceding studies."""
+    """Queue of jobs that an adaptive sampler suggests. The sampler uses results of this study, from all launchers, and of preceding
+    studies.
+    """
 
     def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Observation]) -> None:
         self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
@@ -99,7 +104,9 @@ class AdaptiveQueue:
         self._retry_at, self._silent, self._again = 0.0, False, False
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the first job that is neither done nor claimed by a launcher. All repeats of a trial precede the next trial."""
+        """Return the first job that has not ended and that no launcher has claimed. All repeats of a trial come before the next
+        trial.
+        """
         if time.monotonic() < self._retry_at:
             return ()
         begun = {entry.key: entry for entry in read_entries()}
@@ -120,14 +127,14 @@ class AdaptiveQueue:
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, *, silent: bool) -> None:
-        """Do nothing: the next reading of the entries shows the job's state."""
+        """Do nothing, because the next call of `read_entries` shows the job's state."""
 
     def requeue(self, job: Job) -> None:  # noqa: ARG002
-        """Make `next` read the entries immediately, because they now show the job as open."""
+        """Make `next` read the entries again at once, because they now show that the job is free."""
         self._retry_at, self._again = 0.0, True
 
     def may_get_jobs(self) -> bool:
-        """Return True if a launcher is silent, or if a job that must be begun again has not been returned yet."""
+        """Return True if a launcher sends no heartbeat, or if a job that must be started again has not been returned yet."""
         return self._silent or self._again
 
     def _first_params(self, number: int, begun: Mapping[Key, Entry]) -> dict[str, Value] | None:
@@ -135,7 +142,9 @@ class AdaptiveQueue:
         return None if first is None else parse_params(self._spec, first.params)
 
     def _observations(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
-        """Yield the study's trials so far as observations for the sampler, except the trial to suggest."""
+        """Yield this study's trials so far as observations for the sampler, without trial `number`, which the sampler will
+        suggest.
+        """
         for n in range(self._trials):
             entries = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
             params = parse_params(self._spec, entries[0].params) if entries and n != number else None
@@ -156,19 +165,22 @@ def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observati
 
 
 def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean best value of a trial's trainings; None if a training failed, because such a setting is unsuitable.
+    """Return the mean of the best objective values of a trial's trainings; None if one of them failed, because such a setting is
+    unsuitable.
 
-    A training that was stopped or pruned counts with the best value reached so far, because its full length would give at least
-    this.
+    A stopped or pruned training counts with the best value that it reached, because training to full length would reach at least
+    this value.
     """
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped", "pruned")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
 def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, Value] | None:
-    """Parse a trial's hyperparameters from MLflow's texts. Return None if a value lies outside the study's search space.
+    """Parse a trial's hyperparameters from the texts that MLflow stores. Return None if a value lies outside the study's search
+    space.
 
-    anywhere: also accept numbers outside their ranges, settings in forbidden regions, and other values of fixed hyperparameters.
+    anywhere: also accept numbers outside their ranges, settings in forbidden regions, and fixed hyperparameters with a different
+    value.
     """
     params: dict[str, Value] = {}
     for name, parameter in spec.parameters.items():
@@ -189,7 +201,9 @@ def _is_active(parameter: Parameter, params: Mapping[str, Value]) -> bool:
 
 
 def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> Value | None:
-    """Parse the text of a value. Return None if the parameter does not allow the value; `anywhere` as in `parse_params`."""
+    """Parse a hyperparameter's value from text. Return None if the parameter does not allow this value. `anywhere` is documented in
+    `parse_params`.
+    """
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:

@@ -12,23 +12,23 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 class StopSignals:
-    """Counts stop requests, so that the program can stop at a safe point. The second request means an immediate stop."""
+    """Counts stop requests. After the first request, the program stops at a safe point; after the second, it stops immediately."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count stop signals within the block and suppress their usual effect. Call this only in the main thread."""
+        """While the block runs, count stop signals and suppress their usual effect. Call this only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # Signals that were ignored when the process started (by `nohup`, for example) stay ignored.
+        # If a signal was ignored when the process started (by `nohup`, for example), keep ignoring it.
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
         if signal.SIGINT not in before:
-            # A script's `advisor run … &` ignores SIGINT. Trainings would inherit the ignored signal and could not be asked to
-            # stop. A handler is not inherited.
+            # In a script, `advisor run … &` starts with SIGINT ignored. Trainings would inherit this and could not be asked to
+            # stop. Install a handler, because child processes do not inherit handlers.
             before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Trains the jobs of a study until all have ended: begins each job, monitors its training and records its end."""
+"""Trains the jobs of a study until all jobs have ended: starts each job, monitors its training and records how it ended."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError
 from advisor.system.notifier import EVENTS, Notice
 
 _POLL_S = 0.1
-"""Maximum seconds between two polls of the trainings."""
+"""Maximum seconds between two checks if a training has ended."""
 _MIN_POLL_S = 0.005
-"""Minimum seconds between two polls. The pause between checks doubles until a training ends; it starts short, so that short
-trainings follow each other closely."""
+"""Minimum seconds between two checks if a training has ended. The pause starts at this value and doubles until a training ends, so
+that short trainings follow each other without long gaps.
+"""
 MAX_FIRST_FAILURES = 3
-"""Number of first trials that end the launch if all of them fail or log nothing and no earlier trial has a result."""
+"""The launch ends with an error if this many first trials all fail, or all log nothing, and no earlier trial has a result."""
 MAX_RESTARTS_AFTER_LOSS = 3
-"""Maximum number of restarts of a job whose machine was lost. After that, the job is recorded as stopped."""
+"""Maximum number of restarts of a job after losses of its machine. After the next loss, the job is recorded as stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
-    """Train all jobs that have not ended yet. The call can be repeated, even after a `kill -9`.
+    """Train all jobs of a study that have not ended yet. To resume, call it again, even after a `kill -9`.
 
-    Raises KeyboardInterrupt after a clean stop, and AdvisorError if further trials would fail too.
+    Raises KeyboardInterrupt after a stop request, once all jobs have been stopped. Raises AdvisorError if further trials would fail
+    too.
     """
     check_command(plan.spec, plan.words, append=plan.append)
     try:
@@ -70,19 +72,19 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
 
 @dataclass
 class _BegunJob:
-    """A job that this launcher has begun."""
+    """A job that this launcher has started."""
 
     job: Job
     run_id: str
     training: Training
     log: Path
     until: float | None
-    """Time at which the job exceeds its limit, in seconds since 1970; None without a limit."""
+    """Time at which the job reaches its time limit, in seconds since 1970; None if it has no limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
     retry_at: float = 0.0
     stop: GuardStop | None = None
-    """The guard's decision to stop the training, which this launcher carried out."""
+    """The guard's decision to stop the training, if this launcher has carried it out; else None."""
 
 
 class _Worker:
@@ -100,7 +102,9 @@ class _Worker:
         self._guard_error: str | None = None
 
     def read_record(self) -> None:
-        """Deliver the exit records that earlier launchers left, then read the outcomes recorded so far."""
+        """Send the exit records that earlier launchers left on the local disk to the tracking store, then read all recorded
+        outcomes.
+        """
         try:
             self._ledger.deliver_left_records(self._records)
         except LaterError as error:
@@ -113,7 +117,7 @@ class _Worker:
         self._on_update(self._summary, text)
 
     def _read_outcomes(self) -> None:
-        """Read the outcomes of the jobs of all launchers, including failed launchers."""
+        """Read the outcomes of jobs from all launchers, including launchers that failed."""
         try:
             self._ledger.record_orphans()
             entries = self._ledger.entries()
@@ -124,7 +128,7 @@ class _Worker:
         self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
 
     def run(self, signals: StopSignals) -> None:
-        """Train jobs until none is left or a stop signal arrives."""
+        """Train jobs until no job is left or a stop signal arrives."""
         pause = _MIN_POLL_S
         while not signals.count:
             began = len(self._begun)
@@ -143,7 +147,7 @@ class _Worker:
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> bool:
-        """Begin as many jobs as the engine can start. Return True if there may be more jobs to begin."""
+        """Start as many jobs as the engine has room for. Return True if there may be more jobs to start."""
         if time.monotonic() < self._outage.retry_at:
             return True
         claimed: list[tuple[Job, str]] = []
@@ -165,7 +169,9 @@ class _Worker:
         return more
 
     def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Claim jobs. Return the claimed jobs with the ids of their runs, without jobs that another launcher has."""
+        """Claim jobs in the tracking store. Return the claimed jobs with the ids of their runs; omit jobs that another launcher has
+        claimed.
+        """
         try:
             if self._records.others:
                 self._ledger.deliver_left_records(self._records)
@@ -211,7 +217,9 @@ class _Worker:
     # --- guarding ---------------------------------------------------------------------------------------------------------------
 
     def _follow_guard(self) -> None:
-        """Stop the running trainings that cannot become the best, by the guard's latest reading. Without a reading, stop none."""
+        """Stop the running trainings that, according to the guard's latest reading, cannot become the best. Without a reading, stop
+        none.
+        """
         running = [item for item in self._begun if item.exit is None]
         if self._guard is None or not running or (reading := self._guard.latest()) is None:
             return
@@ -230,13 +238,12 @@ class _Worker:
                 self._stop_doomed(
                     item, GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
                 )
-            elif (
-                verdict.state != "not_finite" or not self._plan.stop_doomed
-            ):  # a trial that is stopped soon gets one message only
+            elif verdict.state != "not_finite" or not self._plan.stop_doomed:
+                # Without this condition, a trial that is about to be stopped would get two messages.
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
-        """Mark the run as stopped and end its training. While the store is unreachable, the training continues."""
+        """Mark the run as stopped and end its training. If the tracking store is unreachable, the training continues."""
         try:
             self._ledger.mark_stop(item.run_id, stop)
         except LaterError:
@@ -262,7 +269,7 @@ class _Worker:
                 return
 
     def _send_heartbeat(self, item: _BegunJob) -> bool:
-        """Send a job's heartbeat. Return True if the store responded."""
+        """Send a job's heartbeat. Return True if the tracking store responded."""
         details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
         try:
             self._ledger.send_heartbeat(item.run_id, details)
@@ -275,7 +282,7 @@ class _Worker:
         return True
 
     def _record_ended_trainings(self) -> bool:
-        """Record all trainings that have ended since the last call. Return True if there were any."""
+        """Record all trainings that have ended since the last call. Return True if any training has ended."""
         before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
@@ -285,7 +292,7 @@ class _Worker:
                 item.ended_at = time.monotonic()
                 with suppress(
                     OSError
-                ):  # disk full: the exit record is lost only if this launcher is killed before MLflow has it
+                ):  # disk full: the exit record is only lost if this launcher is killed before MLflow has the record
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
             if time.monotonic() >= max(item.retry_at, self._outage.retry_at):
                 self._record_end(item, item.exit)
@@ -336,7 +343,7 @@ class _Worker:
             )
 
     def _check_first_outcomes(self) -> None:
-        """End the launch with an error if the first trials show that all others would fail too."""
+        """Raise TrialsFailed if the results of the first trials show that further trials would fail too."""
         has_result = len(self._summary.outcomes) > self._summary.failed
         if self._plan.keep_going or has_result or len(self._new_outcomes) != MAX_FIRST_FAILURES:
             return
@@ -353,14 +360,14 @@ class _Worker:
             )
 
     def stop(self, signals: StopSignals) -> None:
-        """Stop all running jobs. The next launch begins the unfinished ones again."""
+        """Stop all running jobs. The next launch restarts jobs that have not finished."""
         self._stop_trainings(kill=False)
         handled = signals.count
         while any(item.exit is None for item in self._begun) or (self._begun and not self._outage.lasts):
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings(kill=True)
-            with suppress(AdvisorError):  # continue to stop even if the first trials all failed
+            with suppress(AdvisorError):  # continue to stop jobs even if the first trials all failed
                 self._record_ended_trainings()
             time.sleep(_POLL_S)
         self._records.close()
@@ -369,14 +376,14 @@ class _Worker:
             self._guard.close()
 
     def _stop_trainings(self, *, kill: bool) -> None:
-        """Ask all running trainings to stop. kill: also kill trainings that were asked before."""
+        """Ask all running trainings to stop. kill: also kill trainings that were already asked to stop."""
         for item in self._begun:
             if item.exit is None and (kill or item.stop is None):
                 item.training.stop()
 
 
 def _was_stopped(item: _BegunJob, outcome: Outcome) -> bool:
-    """Return whether the guard's stop ended the job, rather than the training's regular end just before."""
+    """Return whether the guard's stop ended the job; False if the training had just ended by itself."""
     return item.stop is not None and outcome.status == item.stop.status
 
 

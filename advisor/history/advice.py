@@ -1,7 +1,7 @@
-"""The gains from following the advice of each rule, over all lineages of a tracking store.
+"""Computes the gains from following each rule's advice, over all lineages (sequences of studies) in a tracking store.
 
-The predictions in a study file name the rules whose advice the study follows. The gain is the relative improvement of the
-study's best trial over the best result of all earlier rounds.
+The predictions in a study file name the rules whose advice the study follows. A study's gain is the relative improvement of its
+best trial over the best result of all earlier rounds.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from advisor.model.study import Study
 from advisor.tracking.lineage import Reader, lineages
 
 MIN_FOLLOWED = 3
-"""Minimum number of studies that followed a rule's advice; the gains of fewer studies are weak evidence."""
+"""Minimum number of studies that followed a rule's advice before we report their gains; fewer studies are weak evidence."""
 MAX_STUDIES = 100
 """Maximum number of studies to read."""
 
 
 class AdviceRecord(FrozenModel):
-    """The gains from following the advice of one rule so far."""
+    """The gains of all studies so far that followed the advice of one rule."""
 
     rule: str
     followed: int
     """Number of studies that followed the rule's advice and have a result."""
     gained: int
-    """Number of these studies with a gain: the best result is better than in all earlier rounds."""
+    """Number of studies that followed the advice and whose best result is better than that of all earlier rounds."""
     median_gain: float | None = None
-    """Median relative improvement of the studies with a gain; None if there are none."""
+    """Median relative improvement over the studies with a gain; None if no study has a gain."""
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
-    """Return the records of rules whose advice was followed `MIN_FOLLOWED` times or more; empty if the store is unreadable."""
+    """Return one record for each rule whose advice was followed at least `MIN_FOLLOWED` times; empty if the tracking store cannot
+    be read.
+    """
     try:
         reader = Reader(tracking_uri)
         groups = [g for g in lineages(reader.places) if any(p.spec is not None and p.spec.predictions for p in g)]

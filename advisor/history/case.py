@@ -1,4 +1,4 @@
-"""A question to the gate with the data needed to answer it, and the answer with the facts of both settings."""
+"""Prepares a question to the gate (should a candidate replace the incumbent?) with the data needed to answer it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ from advisor.model.words import listed, shorten
 from advisor.stats.sequential import NoiseFloor
 
 MAX_SEEDS = 40
-"""Maximum number of runs of a setting for one decision. Our choice."""
+"""Maximum number of runs per setting for one decision of the gate. Our choice."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the gate; empty fields mean the defaults."""
+    """A question to the gate: should a candidate setting replace the incumbent? Empty fields mean the defaults."""
 
     candidate: str
     against: str | None = None
     worthwhile: str | None = None
-    """Smallest worthwhile gain, in units of the objective or in percent of the incumbent's value."""
+    """Smallest worthwhile gain, as text: in units of the objective, or in percent of the incumbent's value."""
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
+    """Kinds of budget, such as "steps", that may be larger for the candidate than for the incumbent; `fairness.TOLERANCE` lists the
+    kinds.
+    """
     alone: bool = False
     """True if this is the only question tested, so that significance levels need no correction for multiple tests."""
     max_seeds: int = MAX_SEEDS
@@ -49,7 +51,7 @@ class Question:
 
 @dataclass
 class Case:
-    """A question, and the data needed to answer it."""
+    """A question to the gate, and the data needed to answer it."""
 
     study: Study
     question: Question
@@ -64,7 +66,9 @@ class Case:
     notes: list[str] = field(default_factory=list)
 
     def answer(self, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object) -> Answer:
-        """Return the answer with the facts of both settings. figures: the results of the test, if one was made."""
+        """Return the gate's answer, which includes facts about both settings. figures: the results of the statistical test, if it
+        was run.
+        """
         objective, record = self.study.spec.objective, self.candidate.record
         data = {
             "action": self._action(decision, reason, further_runs),
@@ -100,7 +104,9 @@ class Case:
         return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
 
     def runs_to_add(self, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
-        """Return the next runs, with free seeds and their cost. runs: numbers of runs of the candidate and of the incumbent."""
+        """Return the next runs with their cost and with seeds that no earlier run used. runs: (number of runs of the candidate, of
+        the incumbent).
+        """
         additions = []
         seeds_logged = any(t.seed is not None for t in self.study.trials)
         for n, side in zip(runs, (self.candidate, self.incumbent), strict=True):

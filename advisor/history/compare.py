@@ -1,7 +1,8 @@
-"""Decides if a candidate's gain over the incumbent exceeds trial, study and data variance and justifies more complexity.
+"""Decides if a candidate's gain over the incumbent exceeds the trial, study and data variance and justifies the candidate's
+complexity.
 
-Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
-one trial with its repeats, all trials of a configuration, or a whole study.
+Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side of the comparison is
+a set of trials: one trial with its repeats, all trials of a configuration, or a whole study.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
-"""Assumed correlation between the errors of two models on the same validation examples."""
+"""Correlation that we assume between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Number of seeds to run if the trial variance is unknown; we chose the smallest number that shows variation."""
+"""Number of seeds to run if the variance between seeds is unknown. We chose the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -42,7 +43,7 @@ class Side:
 
 
 class Summary(FrozenModel):
-    """Result of the best setting on one side of the comparison."""
+    """Result of the best setting of the candidate or of the incumbent."""
 
     name: str
     value: float
@@ -54,7 +55,7 @@ class Summary(FrozenModel):
     failed: int
     """Number of runs of the best setting that failed."""
     settings: int
-    """Number of settings that this side of the comparison tried."""
+    """Number of settings that were tried for this side (the candidate or the incumbent)."""
 
 
 class Variance(FrozenModel):
@@ -68,13 +69,13 @@ class Variance(FrozenModel):
     - data variance: of the gain, between validation sets of this size
     """
     sure: float | None
-    """Probability that the true gain exceeds the required gain, if there were no other source of variation."""
+    """Probability that the true gain exceeds the required gain if this were the only source of variation."""
     note: str
-    """Description of the data behind the estimate, or of the data that is missing."""
+    """Description of the data from which `sd` was estimated, or of the missing data."""
 
 
 class Comparison(FrozenModel):
-    """Result of a comparison: the decision to adopt the candidate or not, with reasons."""
+    """Result of comparing a candidate with the incumbent: whether to adopt the candidate, with the reason."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
@@ -85,14 +86,14 @@ class Comparison(FrozenModel):
     interval: tuple[float, float] | None
     """95 % confidence interval of the gain, computed from the trial variance."""
     complexity: float
-    """Minimum gain that justifies the additional complexity of the candidate."""
+    """Minimum gain over the incumbent that justifies the additional complexity of the candidate."""
     trial_variance: Variance
     study_variance: Variance | None
     """Variance of the best result between studies; None if both sides are single settings."""
     data_variance: Variance
     decision: Decision
     more_seeds: tuple[int, int]
-    """Number of further seeds to run for the best setting of the candidate and of the incumbent."""
+    """Number of further seeds to run: (for the candidate's best setting, for the incumbent's best setting)."""
     reason: str
     """Reason for the decision in one sentence."""
 
@@ -106,13 +107,13 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Compare the two sides and decide if the candidate should be adopted.
+    """Compare the candidate with the incumbent and decide if the candidate should be adopted.
 
     Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
-    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability that one of two equally good
-    settings is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because the better setting often
-    becomes the candidate. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number
-    of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
+    complexity; by default, the smallest gain that matters (`repeats.MATERIAL`). level: probability that, of two equally good
+    settings, one is adopted in place of the other. The test is two-sided, as in the rule `adopt`, because users often name the
+    better setting the candidate. power: probability that the advised number of seeds shows a true gain of the observed size.
+    max_seeds: maximum number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _require_comparable(candidate, incumbent)
     tried, best = _tried_and_best(candidate, incumbent)
@@ -157,7 +158,7 @@ def _require_comparable(candidate: Side, incumbent: Side) -> None:
 
 
 def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats.Setting]], list[repeats.Setting]]:
-    """Return (all settings, the setting to compare) of each side, the candidate's first."""
+    """Return (all settings, the setting to compare) for each side: first for the candidate, then for the incumbent."""
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
@@ -171,7 +172,9 @@ def _tried_and_best(candidate: Side, incumbent: Side) -> tuple[list[list[repeats
 
 
 def _choose_setting(tried: Sequence[repeats.Setting]) -> repeats.Setting:
-    """Return the best repeated setting, because users repeat what they want to adopt; without repeats, the best setting."""
+    """Return the best of the repeated settings, because users repeat settings that they want to adopt. Without repeats, return the
+    best setting.
+    """
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
 
@@ -207,7 +210,8 @@ def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: floa
 
 
 def validation_sd(sides: Iterable[tuple[Study, Sequence[Trial]]]) -> float:
-    """Return the standard deviation of the gain between validation sets of this size, from (study, trials) of both sides.
+    """Return the standard deviation of the gain between validation sets of the size that was used. sides: (study, trials) of both
+    sides.
 
     Raises MissingData if it cannot be computed.
     """
@@ -235,7 +239,9 @@ def _required_gain(complexity: float) -> str:
 def _reason_to_reject(
     gain: float, complexity: float, data: Variance, study: Variance | None, level: float
 ) -> str | None:
-    """Return the reason to reject the candidate, if further seeds could not change this decision; None if seeds can decide."""
+    """Return the reason to reject the candidate if further seeds could not change this decision; None if further seeds can
+    decide.
+    """
     if gain <= 0:
         return "It is not better on average."
     if gain <= complexity:
@@ -264,9 +270,10 @@ def _decide(
     power: float,
     max_seeds: int,
 ) -> tuple[Decision, tuple[int, int], str]:
-    """Return (decision, further seeds for (candidate, incumbent), reason): adopt it, or run more seeds if they can show the gain.
+    """Return (decision, further seeds for (candidate, incumbent), reason). The decision is to adopt the candidate or not; further
+    seeds are advised if they can show the gain.
 
-    refusal: reason to reject the candidate however many seeds are run.
+    refusal: reason to reject the candidate that holds for any number of seeds; None if there is no such reason.
     """
     if refusal is not None:
         return "do not adopt", (0, 0), refusal

@@ -1,4 +1,6 @@
-"""Compares the budgets of two settings, because a gain may be due to a larger budget, and checks limits on other metrics."""
+"""Compares the training budgets of two settings, because a gain may be due to a larger budget. Also checks limits on metrics other
+than the objective.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,23 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times need a larger tolerance, because they vary
-even between equal runs.
+"""Maximum excess of the candidate's budget, as a share of the incumbent's, for each kind of budget. Times need a larger tolerance,
+because they vary even between equal runs.
 """
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training run. We assume that a shorter run was not trained but copied from another store."""
+"""Minimum seconds of a training run. We assume that a shorter run was only copied from another tracking store, so that its times
+mean nothing.
+"""
 _MAX_TIME_SHARE = 0.25
-"""Maximum ratio of the range of times to the range of steps, both relative to their medians, at which the time of a run counts as
-fixed. We chose this value; if each step takes equally long, the ratio is about 1.
+"""Training time counts as fixed if the range of times between runs, divided by the range of step counts, is at most this ratio
+(both ranges relative to their medians). If each step takes equally long, the ratio is about 1. Our choice.
 """
 _USUAL_TIME_RANGE = 0.03
-"""Maximum range of times between equal runs, relative to the median. Up to this range, `_MAX_TIME_SHARE` is doubled."""
+"""Usual range of training times between equal runs, relative to the median. If times vary by no more than this, `_MAX_TIME_SHARE`
+is doubled.
+"""
 _FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
-"""Kinds of budget that may differ if the time of a run is fixed."""
+"""Kinds of budget that may differ between settings if all runs have the same fixed training time."""
 
 
 class BudgetExcess(FrozenModel):
@@ -47,7 +53,7 @@ class BudgetExcess(FrozenModel):
 
 
 class Limit(FrozenModel):
-    """A limit on another metric, and the candidate's mean value of that metric."""
+    """A limit on a metric other than the objective, and the candidate's mean value of this metric."""
 
     metric: str
     at_most: float | None = None
@@ -64,15 +70,16 @@ class Limit(FrozenModel):
 
 
 def median_budget(study: Study, trials: Sequence[Trial], kind: str) -> float:
-    """Return the median of one kind of budget over the trials; NaN if unknown."""
+    """Return the median of one kind of budget, such as steps, over the trials; NaN if unknown."""
     values = np.array([_MEASURES[kind](study, trial) for trial in trials])
     return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
 
 def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[BudgetExcess]:
-    """Return the kinds of budget that are larger for the candidate by more than the tolerance.
+    """Return the kinds of budget that are larger for the candidate than for the incumbent by more than the tolerance.
 
-    If all runs of the study took the same time although their steps differ, time is the budget, and more steps are no excess.
+    If all runs of the study took the same time although their numbers of steps differ, time is the budget, and more steps do not
+    count as excess.
     """
     ignored = _FREE_AT_FIXED_TIME if _is_time_fixed(study) else ()
     larger = []
@@ -86,9 +93,9 @@ def budget_excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequenc
 
 
 def lost_runs_clause(candidate: Proposal, incumbent: Proposal) -> str:
-    """Return a clause about the candidate's runs without a result if the incumbent has fewer such runs; else an empty text.
+    """Return a clause about runs without a result if the candidate has more such runs than the incumbent; else an empty text.
 
-    Failed runs are compared by share, killed runs by number, because people kill runs that look bad.
+    For failed runs, compare shares of runs; for killed runs, compare numbers, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
@@ -102,7 +109,9 @@ def lost_runs_clause(candidate: Proposal, incumbent: Proposal) -> str:
 
 
 def parse_limit(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
-    """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if no run logged the metric."""
+    """Parse a limit of the form METRIC=VALUE, and add the mean of the metric's last values over the trials. Raises AdvisorError if
+    no run logged the metric.
+    """
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
     if not name or not math.isfinite(value):
@@ -121,9 +130,10 @@ def _last_value(study: Study, trial: Trial, name: str) -> float:
 
 
 def _is_time_fixed(study: Study) -> bool:
-    """Return True if complete runs took the same time (within the tolerance for times) but different numbers of steps.
+    """Return True if complete runs took the same training time, within the tolerance for times, but different numbers of steps.
 
-    Times proportional to the steps do not count as fixed, even if times and steps differ little.
+    If times are proportional to the number of steps, the time does not count as fixed, even if times and steps differ little
+    between runs.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
@@ -158,13 +168,13 @@ def _evaluations(study: Study, trial: Trial) -> float:
     return float(len(study.cost_curve(trial)))
 
 
-def _parameters(study: Study, trial: Trial) -> float:  # noqa: ARG001 - the signature of all measures
+def _parameters(study: Study, trial: Trial) -> float:  # noqa: ARG001 - all measures of a budget have the same signature
     return trial.fact(TAG_PARAMETERS.removeprefix(TAG_PREFIX))
 
 
 def _seconds(study: Study, trial: Trial) -> float:
-    """Return the seconds from the start of the run to its last evaluation, or to its end if it has no evaluation; NaN if fewer
-    than `_MIN_SECONDS`.
+    """Return the seconds from the start of the run to its last evaluation; without evaluations, to its end. Return NaN if these are
+    fewer than `_MIN_SECONDS`.
     """
     times = study.cost_curve(trial).finite.times
     duration = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan

@@ -1,4 +1,4 @@
-"""Forecasts the results of the next study with a Gaussian process over all hyperparameters together."""
+"""Forecasts the results of the next study with a Gaussian process over the joint space of all hyperparameters."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from advisor.stats import surface
 from advisor.stats.ranks import choose_evenly_by_rank
 
 MAX_POINTS = 200
-"""Maximum number of trials of the next study to forecast; the computing time grows with the cube of this number."""
+"""Maximum number of trials in the next study for which results are forecast. Computing time grows with the cube of this number."""
 
 
 def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> float | None:
-    """Return the probability that the trials of the next study alone fulfil the prediction; None if unknown.
+    """Return the probability that the next study's trials, without earlier ones, make the prediction come true; None if unknown.
 
-    The study's seed determines which points are forecast. Large costs are compressed, so that a few bad trials do not hide the
-    trend towards the end of the range. If there are many trials, the model is fitted to a sample of them, evenly spaced by rank.
-    Only the first `MAX_POINTS` points of the next study are forecast.
+    The next study's sampler seed determines the points at which results are forecast. Large costs (bad objective values) are
+    compressed, so that a few bad trials do not hide the trend towards the end of the range. If there are many trials, the model is
+    fitted to a sample of trials with evenly spaced ranks. Only the first `MAX_POINTS` points of the next study are forecast.
     """
     tried = settings.read(study)
     succeeded = ~tried.failed
@@ -30,7 +30,7 @@ def chance_beyond(study: Study, after: StudySpec, expectation: BestBeyond) -> fl
         return None
     try:
         points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
-    except AdvisorError:  # the points of an adaptive sampler depend on results
+    except AdvisorError:  # an adaptive sampler chooses points by results, so we do not know them yet
         return None
     names = [*tried.numeric, *tried.choices]
     new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]

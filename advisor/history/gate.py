@@ -1,11 +1,11 @@
-"""Decides about a proposed change, the candidate: keep it, discard it, or run more seeds first. `stats.sequential` explains the
-test.
+"""Decides if a proposed change (the candidate) is kept or discarded, or if more seeds must be run first. `stats.sequential`
+explains the test.
 
-The gate guarantees the following, however often it is asked. Over a loop of proposals, the expected share of kept candidates that
-are no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability
-`MISS` at most before both settings have the maximum number of runs. A candidate that is still undecided at this number is
-discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is discarded even if its results
-are better.
+The gate keeps two guarantees, however often it is asked. First, over a loop of proposals, the expected share of kept candidates
+that are no better than the setting they replaced is at most `ERROR`. Second, before both settings have the maximum number of runs,
+a candidate with a worthwhile gain is discarded with a probability of at most `MISS`. A candidate that is still undecided at the
+maximum number of runs is discarded. A candidate that had a larger budget, has more runs without a result or violates a limit is
+discarded even if its results are better.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from advisor.model.words import count, listed, number
 from advisor.stats.sequential import Levels, NoiseFloor, Sample, SequentialTest, half_width
 
 ERROR = 0.05
-"""Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
+"""Maximum expected share of kept candidates, over a loop of proposals, that are no better than the setting they replaced."""
 MISS = 0.2
-"""Maximum probability of discarding a candidate with a worthwhile gain; it means the usual power of 80 %."""
+"""Maximum probability of discarding a candidate with a worthwhile gain, which corresponds to the usual power of 80 %."""
 WORTHWHILE = math.sqrt(2)
-"""Default of the smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference between
-two runs.
+"""Default of the smallest worthwhile gain, in standard deviations of the objective between seeds. It equals the standard deviation
+of the difference between two runs.
 """
 WORTHWHILE_RANGE = 1000
-"""Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
+"""Maximum ratio between the smallest worthwhile gain and the standard deviation between seeds, in either direction. Our choice."""
 NORMAL_95 = 1.96
-"""Number of standard errors on each side of a 95 % interval."""
+"""Half-width of a 95 % confidence interval in standard errors."""
 FIRST_SEEDS = (2, 3)
-"""Number of runs of candidate and incumbent for a first estimate of the noise floor. We chose this number as the minimum to start a
-loop.
+"""(runs of the candidate, runs of the incumbent) for a first estimate of the standard deviation between seeds. We chose these
+numbers as the minimum to start a loop of proposals.
 """
 
 
@@ -86,7 +86,9 @@ def answer_for_study(study: Study, question: Question, experiment: str) -> Answe
 
 
 def record_of(answer: Answer) -> Record:
-    """Return an answer's record, to be stored with the candidate. The record preserves an earlier decision to keep."""
+    """Return the record of an answer, to be stored with the candidate. If the candidate was kept before, the record preserves this
+    decision.
+    """
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -97,7 +99,9 @@ def record_of(answer: Answer) -> Record:
 
 
 def _evaluation_note(case: Case, gain: float) -> list[str]:
-    """Return a note if the gain is within the error from the validation set's size, which more seeds do not reduce."""
+    """Return [a note] if the finite size of the validation set alone could explain the gain; more seeds do not reduce this
+    error.
+    """
     try:
         error = validation_sd((case.study, p.results) for p in (case.candidate, case.incumbent))
     except MissingData:
@@ -139,8 +143,8 @@ def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> Sequen
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
         levels = Levels.in_loop(*loop_positions(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
-    # Fresh runs exclude the setting's first run, even if it has no result, because that run may have led to the setting's
-    # selection.
+    # Fresh runs exclude the first run of a setting, even if it has no result, because the setting may have been selected for this
+    # run.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
@@ -157,7 +161,9 @@ def _build_test(case: Case, floor: NoiseFloor, worthwhile_gain: float) -> Sequen
 
 
 def _decide_without_test(case: Case) -> Answer | None:
-    """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
+    """Return the answer if it needs no statistical test, because a result is missing, a limit is violated, or the standard
+    deviation between seeds is unknown; else None.
+    """
     candidate, incumbent = case.candidate, case.incumbent
     name = quote_name(candidate.name)
     if not candidate.results:
@@ -222,9 +228,9 @@ def _decide(case: Case, test: SequentialTest) -> tuple[Decision, str, tuple[More
 
 
 def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
-    """Return the number of next runs (of the candidate, of the incumbent).
+    """Return the number of runs to do next: (of the candidate, of the incumbent).
 
-    Together, these are the smallest number of runs that may lead to a decision, but at most the number of runs of both settings so
+    The total is the smallest number of runs that may lead to a decision, but at most the total number of runs of both settings so
     far.
     """
     runs, step = (0, 0), test.next_run(max_runs)

@@ -1,4 +1,6 @@
-"""Judges each prediction of a study by its trials ("kept", "not kept" or "cannot tell") and states the numbers behind it."""
+"""Judges each prediction about a study by the study's trials ("kept", "not kept" or "cannot tell") and states the numbers behind
+each judgement.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,19 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import share, short_text
 
 MIN_ENDED_SHARE = 0.5
-"""Minimum share of a study's trials that must have ended before its predictions are judged."""
+"""Minimum share of a study's trials that must have ended before we judge the predictions about the study."""
 MIN_CONFIDENCE = 0.9
-"""Minimum confidence that a lead is not due to seeds; it applies if the standard deviation of one result is known."""
+"""Minimum confidence that the lead of the best trial is not due to its seed. The minimum applies only if the standard deviation
+between seeds is known.
+"""
 
 JudgementWithReason = tuple[Judgement, str]
 VerdictOf = Callable[[str], Verdict | None]
-"""Function that returns the verdict of a rule on the study, or None if there is no such rule."""
+"""Function that returns a rule's verdict on the study, given the rule's id; None if the rule does not exist."""
 
 
 def outcomes(study: Study, verdict_of: VerdictOf) -> tuple[Outcome, ...]:
-    """Return the outcome of each prediction of a study, judged only by the study's own trials."""
+    """Return the outcome of each prediction about a study, judged only by the trials of this study."""
     return tuple(_outcome(study, p, verdict_of) for p in study.spec.predictions)
 
 
@@ -72,8 +76,8 @@ def _judgement_text(is_true: bool) -> Judgement:
 
 
 def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
-    """Judge a prediction that the best trial beyond the old range end beats the best trial inside, including trials of earlier
-    studies.
+    """Judge a prediction that the best trial beyond the old end of a range is better than the best trial within the old range. The
+    best result of earlier studies counts, too.
     """
     parameter = study.spec.parameters.get(expectation.parameter)
     if parameter is None or not parameter.numeric:
@@ -101,7 +105,9 @@ def _judge_beyond(study: Study, expectation: BestBeyond) -> JudgementWithReason:
 
 
 def _judge_near(study: Study, expects: BestNear) -> JudgementWithReason:
-    """Judge whether the best trial lies near the value; unclear if no trial does."""
+    """Judge a prediction that the best trial lies near a given hyperparameter value; "cannot tell" if no trial with a result lies
+    near it.
+    """
     low, high = expects.ends
     valued = [(t, v) for t in study.ranked() if math.isfinite(v := as_number(t.params.get(expects.parameter)))]
     near = [t for t, value in valued if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
@@ -125,8 +131,8 @@ def _judge_value_reached(study: Study, expectation: BestReaches) -> JudgementWit
 
 
 def _judge_share(study: Study, expectation: ShareOfTrials) -> JudgementWithReason:
-    """Judge a prediction that a share is above or below a bound; unclear if the result would also be likely with an unchanged
-    share.
+    """Judge a prediction that a share of trials is above or below a bound; "cannot tell" if the observed share would also be likely
+    without any change of the true share.
     """
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if not ended_trials:

@@ -1,7 +1,9 @@
-"""Reads studies of several model sizes together, to test if the best learning rate transfers and to predict the next size.
+"""Reads studies of several model sizes together, to test if the best learning rate transfers between sizes and to predict the next
+size.
 
-Each size has a sweep of the learning rate. `advisor.stats.optimum` estimates the best rate and the best value of each size, with
-uncertainty; `advisor.stats.extrapolation` extrapolates both. Other hyperparameters that vary within a size count as noise.
+Each model size has a sweep of the learning rate. `advisor.stats.optimum` estimates the best learning rate and the best objective
+value of each size, with uncertainty; `advisor.stats.extrapolation` extrapolates them to another size. Other hyperparameters that
+vary within a size count as noise.
 """
 
 from __future__ import annotations
@@ -24,97 +26,100 @@ from advisor.stats.extrapolation import Trend, cost_trend, rate_trend
 from advisor.stats.optimum import Optimum, optima
 
 FACT = "model_parameters"
-"""Fact of a trial with the number of trainable parameters, as the hook logs it (`advisor.contract.TAG_PARAMETERS`)."""
+"""Name of the fact that contains a trial's number of trainable parameters; our hook logs it (`advisor.contract.TAG_PARAMETERS`)."""
 MIN_RATES = 4
-"""Minimum number of different learning rates with a result at a size; fewer do not show where the response turns."""
+"""Minimum number of different learning rates with a result per model size; fewer do not show which learning rate is the best."""
 MIN_SIZES_FOR_VALUE = 3
-"""Minimum number of sizes to predict a value; two sizes do not show how fast gains shrink."""
+"""Minimum number of model sizes from which to predict an objective value; two sizes do not show how fast gains shrink."""
 COVERAGE = 0.9
-"""Probability of the intervals of best rates, best values and predictions."""
+"""Coverage probability of the intervals of best learning rates, best objective values and predictions."""
 FALSE_ALARMS = 0.05
-"""Probability of wrongly saying that the best rate moves."""
+"""Probability of wrongly reporting that the best learning rate changes with the model size."""
 SAME = 2.0
-"""Maximum factor between best rates that does not matter; sweeps usually try rates a factor of 2 apart."""
+"""Maximum ratio between two best learning rates that we treat as equal; sweeps usually try rates a factor of 2 apart."""
 OPEN = 0.1
-"""If the best rate lies at an end of the sweep with at least this probability, it counts as unknown."""
+"""If the best learning rate lies at an end of the sweep with more than this probability, the best learning rate counts as
+unknown.
+"""
 
 Transfer = Literal["stays", "moves", "cannot be told"]
 Kept = Literal["kept", "not kept", "cannot be told"]
 
 
 class Estimate(FrozenModel):
-    """A quantity and its interval."""
+    """The estimate of a quantity: its median and an interval."""
 
     value: float
-    """Median."""
+    """Median of the quantity's distribution."""
     low: float
     high: float
 
 
 class SizeResult(FrozenModel):
-    """One model size."""
+    """Results of the sweep at one model size."""
 
     size: float
     trials: int
-    """Number of trials with a result at full length."""
+    """Number of trials that have a result at full training length."""
     rate: Estimate
     value: Estimate
-    """Best value of the objective, without the noise of a single run."""
+    """Best value of the objective, estimated without the noise of a single run."""
     open: Literal["low", "high"] | None = None
-    """End of the sweep beyond which the best rate may lie."""
+    """End of the sweep beyond which the best learning rate may lie; None if it lies inside."""
 
 
 class SizePrediction(FrozenModel):
-    """Prediction for one size from other sizes."""
+    """Prediction for one model size from the results at other sizes."""
 
     size: float
     rate: Estimate | None
-    """None if the best rate of some size may lie beyond the sweep."""
+    """Predicted best learning rate; None if, at some size, the best learning rate may lie beyond the sweep."""
     value: Estimate | None
-    """None if there are fewer than `MIN_SIZES_FOR_VALUE` sizes."""
+    """Predicted best objective value; None if there are fewer than `MIN_SIZES_FOR_VALUE` sizes."""
 
 
 class Ladder(FrozenModel):
-    """Several sizes, read together."""
+    """The results of several model sizes, read together."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
     rate: str
     """Name of the learning rate."""
     size: str
-    """Name of the hyperparameter that is the size; "parameters" if the size is the number of trained parameters."""
+    """Name of the hyperparameter that measures the model size; "parameters" if the number of trainable parameters measures it."""
     rungs: tuple[SizeResult, ...]
-    """Ordered by size."""
+    """Results of each model size, smallest first."""
     factor: Estimate
-    """Ratio of the largest size's best learning rate to the smallest size's, with its 95 % interval."""
+    """Ratio of the best learning rate of the largest model size to that of the smallest size, with a 95 % interval."""
     transfer: Transfer
     next: SizePrediction
     last: SizePrediction | None
-    """Prediction for the largest size from the other sizes; None with only two sizes."""
+    """Prediction for the largest size from the smaller sizes; None if there are only two sizes."""
     last_rate: Kept = "cannot be told"
-    """Judgement of this prediction by the best rate of the largest size."""
+    """Whether the best learning rate of the largest size confirms the prediction `last`."""
     last_value: Kept = "cannot be told"
     runs: tuple[FurtherRuns, ...]
-    """Further runs that help to show if the best rate moves with the size; empty if this is known."""
+    """Further runs that help to show if the best learning rate changes with the model size; empty if this is known."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The trials of one size."""
+    """The trials of one model size."""
 
     size: float
     study: Study
     trials: tuple[Trial, ...]
-    """Trials with a result at full length."""
+    """Trials that have a result at full training length."""
     failed: tuple[Trial, ...]
 
 
 def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: float | None = None) -> Ladder:
-    """Return the ladder of these studies. size: hyperparameter that is the model size; None: the number of trained parameters.
+    """Return the ladder of these studies. size: hyperparameter that measures the model size; None means the number of trainable
+    parameters.
 
-    next_size: the size to predict; None continues the ratio of the two largest sizes. Raises AdvisorError if there are fewer than
-    two sizes with enough rates, or if the studies differ in their objective or learning rate.
+    next_size: model size to predict; None means the largest size times the ratio of the two largest sizes. Raises AdvisorError if
+    there are fewer than two sizes with enough rates, or if the studies differ in their objective or learning rate.
     """
     objective = studies[0].spec.objective
     if any(s.spec.objective != objective for s in studies):
@@ -134,7 +139,7 @@ def read_ladder(studies: Sequence[Study], size: str | None = None, next_size: fl
 
 
 class _LadderAnalysis:
-    """The optima of the sweeps and their trends."""
+    """Estimates the optimum of each sweep, and the trends of the optima over the model size."""
 
     def __init__(self, sweeps: Sequence[Sweep], rate: str) -> None:
         self.sweeps, self.rate, self.study = sweeps, rate, sweeps[-1].study
@@ -199,7 +204,9 @@ class _LadderAnalysis:
         return SizePrediction(size=new, rate=rate, value=None if costs is None else self._value(costs.new))
 
     def _check_largest_size(self) -> tuple[SizePrediction | None, Kept, Kept]:
-        """Return the prediction for the largest size from the smaller sizes alone, and the judgement of this prediction."""
+        """Return (prediction for the largest size from the smaller sizes alone, judgement of the predicted rate, judgement of the
+        predicted value).
+        """
         if len(self.sweeps) < 3:
             return None, "cannot be told", "cannot be told"
         last = self._predicted(optima(self.points[:-1]), self.sweeps[-1].size)
@@ -209,7 +216,9 @@ class _LadderAnalysis:
 
 
 def _judge_prediction(predicted: Estimate, largest_size: Estimate) -> Kept:
-    """Judge a prediction: kept if the found median lies in the predicted interval, not kept if the two intervals do not overlap."""
+    """Judge a prediction by the estimate at the largest size: kept if its median lies in the predicted interval, not kept if the
+    two intervals do not overlap.
+    """
     if predicted.low <= largest_size.value <= predicted.high:
         return "kept"
     return "not kept" if largest_size.high < predicted.low or largest_size.low > predicted.high else "cannot be told"
@@ -240,7 +249,7 @@ def _rate_name(studies: Sequence[Study]) -> str:
 
 
 def _sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep]:
-    """Return the sweeps, ordered by size. Trials of one size in several studies are not mixed."""
+    """Return the sweep of each model size, smallest first. Raises AdvisorError if two studies have the same size."""
     found: dict[float, Sweep] = {}
     for study in studies:
         bad = failures.failures(study).any
@@ -262,7 +271,7 @@ def _sweeps(studies: Sequence[Study], rate: str, size: str | None) -> list[Sweep
 
 
 def _rates_and_costs(sweep: Sweep, rate: str) -> tuple[FloatArray, FloatArray]:
-    """Return the (log rates, costs) of the trials."""
+    """Return (log learning rates, costs) of the sweep's trials."""
     rates = np.log([as_number(t.params[rate]) for t in sweep.trials])
     return rates, sweep.study.costs[[t.index for t in sweep.trials]]
 
@@ -272,8 +281,8 @@ def _count_rates(sweep: Sweep, rate: str) -> int:
 
 
 def _open_end(sweep: Sweep, optimum: Optimum, rate: str) -> Literal["low", "high"] | None:
-    """Return the end of the sweep beyond which the best rate may lie. If trials at higher rates failed, the best rate cannot lie
-    beyond the high end.
+    """Return the end of the sweep beyond which the best learning rate may lie; None if it lies inside. It cannot lie beyond the
+    high end if trials with higher learning rates failed.
     """
     rates = _rates_and_costs(sweep, rate)[0]
     if np.mean(optimum.positions <= rates.min()) > OPEN:

@@ -1,4 +1,6 @@
-"""Reads the lineages of a tracking store: the result of each round, and how often each rule's predictions came true."""
+"""Reads the lineages (sequences of successive studies) of a tracking store: each round's result, and how often each rule's
+predictions came true.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from advisor.tracking.lineage import Reader, StudyInExperiment, lineages
 
 
 class Lineages(FrozenModel):
-    """The lineages of a tracking store with their histories."""
+    """The histories of the lineages (sequences of successive studies) in a tracking store."""
 
     lineages: tuple[History, ...]
     """The requested lineage; by default, all lineages with more than one round."""
     hit_rates: tuple[HitRate, ...]
-    """Hit rates of predictions over all lineages in the store."""
+    """Hit rate of each rule's predictions over all lineages in the tracking store."""
     judged: int
-    """Number of lineages from which the hit rates are computed."""
+    """Number of lineages from which `hit_rates` is computed."""
 
 
 def read_lineages(
@@ -33,7 +35,8 @@ def read_lineages(
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Lineages:
-    """Return the lineage of a study or experiment, or all lineages, with hit rates over the whole store.
+    """Return the lineage of the study or experiment `name`, or all lineages if `name` is None, with hit rates over the whole
+    tracking store.
 
     Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
     """
@@ -41,7 +44,7 @@ def read_lineages(
     groups = lineages(reader.places)
     matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not matching:
-        # `name` may be an id. If `name` is neither an id nor a name, the error lists the experiments.
+        # `name` may be an experiment's id. If `name` is neither an id nor a name of an experiment, the error lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
@@ -65,7 +68,7 @@ def _history(group: Sequence[StudyInExperiment], reader: Reader, rules: Sequence
 
 
 def read_studies(group: Sequence[StudyInExperiment], reader: Reader) -> tuple[list[Study], list[str]]:
-    """Return the readable studies of one lineage, oldest first, and the reasons why the others cannot be read."""
+    """Return (readable studies of one lineage, oldest first; reasons why the remaining studies cannot be read)."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []

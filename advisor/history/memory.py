@@ -1,4 +1,6 @@
-"""Finds earlier settings near a proposed setting, with their outcomes, to avoid trying the same again."""
+"""Finds earlier settings that are similar to a proposed setting, with their outcomes, so that users do not try the same setting
+again.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,13 @@ class TriedSetting(FrozenModel):
     name: str
     run: str
     distance: float
-    """Mean distance over the searched hyperparameters, from 0 (equal) to 1 (opposite ends of every range).
+    """Distance from the requested setting: the mean over the searched hyperparameters, from 0 (equal) to 1 (opposite ends of every
+    range).
 
-    If no hyperparameter varies, the distance is 0 for the named setting and 1 for all other settings.
+    If no hyperparameter varies, the distance is 0 for the requested setting and 1 for all other settings.
     """
     outcome: Outcome
-    """The gate's decision, or the state of the runs if there is no decision."""
+    """The gate's decision about the setting; without a decision, the state of the setting's runs."""
     runs: int
     value: float | None = None
     behind: float | None = None
@@ -39,13 +42,13 @@ class TriedSetting(FrozenModel):
     """Values of the searched hyperparameters."""
     commit: str = ""
     change: str = ""
-    """Description of the change by its author."""
+    """Description of the change to the code or setting, written by the change's author."""
     why: str = ""
-    """Reason why runs failed."""
+    """Reason why runs of the setting failed; empty if unknown or none failed."""
 
 
 class NearbySettings(FrozenModel):
-    """The settings tried near one setting, nearest first."""
+    """The tried settings that are nearest to a requested setting, nearest first."""
 
     action: str
     near: dict[str, Value]
@@ -55,10 +58,11 @@ class NearbySettings(FrozenModel):
 
 
 def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 10) -> NearbySettings:
-    """Return the `limit` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
+    """Return the `limit` tried settings nearest to the setting that `text` names: by a run, a commit, or values NAME=VALUE,... of a
+    tried or untried setting.
 
-    If no hyperparameter varies, for example because only the code changes, return the named setting and the latest others. Raises
-    AdvisorError if the text names neither a run nor a hyperparameter.
+    If no hyperparameter varies, for example because only the code changes, return the named setting, followed by the most recent
+    other settings. Raises AdvisorError if the text names neither a run nor a hyperparameter.
     """
     key = setting_key_with_tags(recorded_tags(study))
     wanted = _requested_values(study, text, experiment)
@@ -83,7 +87,7 @@ def find_nearby_settings(study: Study, text: str, experiment: str, limit: int = 
 
 
 def _requested_values(study: Study, text: str, experiment: str) -> dict[str, Value]:
-    """Return the values of the searched hyperparameters that the text names; empty if none varies."""
+    """Return the values of the searched hyperparameters in the setting that `text` names; empty if no hyperparameter varies."""
     values = parse_filters(text)
     if values and all(name in study.spec.parameters for name in values):
         return {n: value if math.isnan(as_number(value)) else as_number(value) for n, value in values.items()}
@@ -122,8 +126,8 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _mean_parameter_distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
-    """Return the mean distance over the hyperparameters: for a number, the share of its range; for other values, 0 if equal, else
-    1.
+    """Return the mean distance over the hyperparameters. The distance of numbers is relative to the range's length; the distance of
+    other values is 0 if they are equal, else 1.
     """
     distances = []
     for name, value in requested.items():

@@ -1,4 +1,4 @@
-"""Data classes for rounds (the studies of a lineage): changes, results and outcomes of predictions."""
+"""Data classes for the rounds of a lineage (successive studies): changes, results and outcomes of predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outcome(FrozenModel):
     predicted: str
     """The prediction in words."""
     observed: str
-    """The result in words and numbers, or the reason why it is unclear."""
+    """The result in words and numbers, or the reason why the prediction cannot be judged."""
 
 
 class Round(FrozenModel):
@@ -36,7 +36,7 @@ class Round(FrozenModel):
     """Best objective value of this round's trials; None if no trial is feasible."""
     best_trial: str | None = None
     incumbent: float | None = None
-    """Best objective value of this round and all earlier rounds."""
+    """Best objective value over this round and all earlier rounds."""
     changed: tuple[str, ...] = ()
     """Differences from the previous round, one phrase each."""
     why: tuple[str, ...] = ()
@@ -44,18 +44,18 @@ class Round(FrozenModel):
     outcomes: tuple[Outcome, ...] = ()
     """Predictions for this round and their results."""
     counted: int = 0
-    """Number of trials of this round that are reused as data of the latest round; 0 for the latest round itself."""
+    """Number of this round's trials that count as data for the latest round; 0 for the latest round itself."""
 
 
 class HitRate(FrozenModel):
-    """The number of a rule's predictions that came true."""
+    """Counts how many of a rule's predictions came true."""
 
     rule: str
     kept: int
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean stated probability of the judged predictions; None if no probability was stated."""
+    """Mean of the probabilities stated for the judged predictions; None if no probability was stated."""
 
     @property
     def rate(self) -> float | None:
@@ -70,25 +70,27 @@ class History(FrozenModel):
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """One sentence for each earlier round, with the number of trials that count as data and the reasons why others do not."""
+    """One sentence for each earlier round: how many of its trials count as data for the latest round, and why its remaining trials
+    do not.
+    """
     hit_rates: tuple[HitRate, ...] = ()
-    """How often each rule's predictions came true in these rounds."""
+    """How often each rule's predictions came true in the rounds of this lineage."""
     stop: str | None = None
     """Reason why further tuning no longer pays and advice on what to do instead; None if tuning still pays."""
 
     @property
     def counted(self) -> int:
-        """Number of trials in earlier rounds that count as data for the latest round."""
+        """Total number of trials of earlier rounds that count as data for the latest round."""
         return sum(r.counted for r in self.rounds)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All predictions of all rounds, with their results."""
+        """The predictions of all rounds, with their results."""
         return tuple(o for r in self.rounds for o in r.outcomes)
 
 
 def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
-    """Return how often predictions came true for each rule, sorted by rule id."""
+    """Return, for each rule, how many of its predictions came true; sorted by rule id."""
     by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_rule.setdefault(outcome.prediction.rule, []).append(outcome)

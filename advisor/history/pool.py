@@ -1,7 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
-A trial counts if its setting lies in the later round's search space, and if its planned length and recorded facts (code, data,
-training) are the same as in the later round. Failed trials can count, too.
+An earlier trial counts if its setting lies in the later round's search space, and if its planned length and its recorded facts
+about code, data and training are the same as in the later round. Failed trials can count, too.
 """
 
 from __future__ import annotations
@@ -32,28 +32,34 @@ _MUST_AGREE: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Facts that must be equal if both rounds recorded them, with the phrase that a report uses for trials with another value."""
+"""Facts that must be equal in both rounds if both recorded them. Each maps to the phrase that a report uses for trials with a
+different value.
+"""
 _MAY_VARY: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal if the study searches the hyperparameter that sets the fact; a few trials may agree by chance."""
+"""Facts that need not be equal in both rounds if the study searches the hyperparameter that sets the fact. Otherwise, if a few
+trials shared a value by chance, earlier trials with other values would be excluded.
+"""
 _OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""Facts that must be equal and whose absence means "switched off", with the phrase that a report uses."""
+"""Facts that must be equal in both rounds, and whose absence means "switched off". Each maps to the phrase that a report uses for
+trials with a different value.
+"""
 
 
 @dataclass(frozen=True)
 class StudyWithEarlierTrials:
-    """A study together with the earlier trials that count as data for it."""
+    """A study with additional trials of earlier rounds that count as its data."""
 
     study: Study
     counted: tuple[int, ...]
-    """Number of counted trials for each earlier round."""
+    """Number of trials that count as data, for each earlier round."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round, with the number of trials used as data and the reasons why others are not."""
+    """One sentence for each earlier round: how many of its trials count as data, and why its remaining trials do not."""
 
 
 def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> StudyWithEarlierTrials:
@@ -81,7 +87,7 @@ def add_earlier_trials(later_study: Study, earlier_rounds: Sequence[Study]) -> S
 
 
 def round_numbers(studies: Sequence[Study]) -> list[int]:
-    """Return the round numbers in the study files if these ascend; otherwise return 1, 2, 3, …"""
+    """Return the round number of each study. If the numbers in the study files do not ascend, return 1, 2, 3, … instead."""
     declared = [s.spec.round for s in studies]
     ascending = all(a < b for a, b in pairwise(declared))
     return declared if ascending else list(range(1, len(studies) + 1))
@@ -105,7 +111,7 @@ def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 def _select_trials(
     later_study: Study, study: Study, facts: Mapping[str, str | None]
 ) -> tuple[list[Trial], Counter[str]]:
-    """Return the trials that count, and the number of excluded trials for each reason."""
+    """Return (trials of `study` that count as data for `later_study`, number of excluded trials for each reason)."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     if (why := _reason_incomparable(later_study, study)) is not None:
         return [], Counter({why: len(ended_trials)})
@@ -115,7 +121,7 @@ def _select_trials(
 
 
 def _trials_outside_space(later_study: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
-    """Return the ended trials whose only fault is that they lie outside the search space."""
+    """Return the ended trials that are excluded only because they lie outside the later study's search space."""
     if _reason_incomparable(later_study, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]
@@ -123,7 +129,7 @@ def _trials_outside_space(later_study: Study, study: Study, facts: Mapping[str, 
 
 
 def _reason_incomparable(later_study: Study, study: Study) -> str | None:
-    """Return the reason why no trial of the study can count; None if some trials can."""
+    """Return the reason why no trial of `study` can count as data for `later_study`; None if some trials can count."""
     if study.spec.objective != later_study.spec.objective:
         return "were judged by another objective"
     if later_study.probe is not None or study.probe is not None:
@@ -144,7 +150,7 @@ def _reasons(later_study: Study, study: Study, trial: Trial, facts: Mapping[str,
 
 
 def _reasons_outside(later_study: Study, study: Study, trial: Trial) -> Iterator[str]:
-    """Yield the reasons why the trial lies outside the search space."""
+    """Yield the reasons why the trial lies outside the later study's search space."""
     params = later_study.spec.completed(trial.params)
     logged_names = {name for t in later_study.trials for name in t.params}
     for name, parameter in later_study.spec.parameters.items():
@@ -159,7 +165,9 @@ def _reasons_outside(later_study: Study, study: Study, trial: Trial) -> Iterator
 
 
 def _common_facts(later_study: Study) -> dict[str, str | None]:
-    """Return the facts on which all of the study's trials that recorded them agree; None means that all trials lack the fact."""
+    """Return the facts that have the same value in all trials that recorded them. The value None means that no trial recorded the
+    fact.
+    """
     logged_by_adapter = [t for t in later_study.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
     may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, later_study.searched))}

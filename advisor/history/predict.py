@@ -1,4 +1,5 @@
-"""Predicts the effects of the advice on the next study. `advisor.history.judge` judges the predictions after that study has run.
+"""Predicts the effects of a report's advice on the next study. `advisor.history.judge` judges the predictions after the next study
+has run.
 
 Each prediction belongs to one rule and to one change in the next study. The probability of a prediction is computed from the rule's
 test or interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
@@ -36,13 +37,17 @@ from advisor.planning.base import base
 from advisor.planning.designs.catalogue import DESIGNS
 
 COVERAGE = 0.9
-"""Probability of predicted intervals and bounds; a conventional value."""
+"""Probability that a predicted interval or bound holds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum stated probability of a prediction or its opposite, because models of noise are not accurate enough for more."""
+"""Maximum probability that we state for a prediction or its opposite, because models of noise do not justify higher
+probabilities.
+"""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
-"""Minimum number of trials for a bound on further results; with fewer trials, the bound would be the worst result."""
+"""Minimum number of trials from which to predict a bound on further results; with fewer trials, the bound would be the worst result
+so far.
+"""
 
 _ROUNDING = 1e-9
 
@@ -52,20 +57,24 @@ Estimate = tuple[Expected, float | None]
 
 @dataclass(frozen=True)
 class _PredictionBasis:
-    """The data that a prediction is based on."""
+    """The data from which a prediction is computed."""
 
     study: Study
     finding: Finding
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space; training length and newly fixed hyperparameters do not matter."""
+    """Ended trials whose settings lie in the next study's search space, regardless of training length and of hyperparameters that
+    the next study newly fixes.
+    """
 
 
 def with_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies, each with predictions for the advice that it follows. Probes and repeats get no predictions."""
+    """Return the next studies, each with predictions about the advice that the study follows. Probes and repeats get no
+    predictions.
+    """
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     specs_with_predictions, old_spec = [], base(study)
@@ -80,7 +89,7 @@ def with_predictions(
             for f in followed
             for p in _predictions_of(_PredictionBasis(study, f, spec, inside), kinds.get(f.rule, "settled"))
         ]
-        # Several findings of one rule, such as several unimportant hyperparameters, may make the same prediction.
+        # Several findings of one rule may make the same prediction, for example findings on several unimportant hyperparameters.
         distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_values, predictions)))}
         specs_with_predictions.append(
             spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
@@ -90,9 +99,9 @@ def with_predictions(
 
 
 def _space_of(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the next study with its fixed nuisance hyperparameters in their old ranges, and without lengths of training.
+    """Return the next study without training lengths, and with newly fixed nuisance hyperparameters in their old ranges.
 
-    The old ranges are needed because few trials have the fixed values, so hardly any would lie in the space.
+    Without the old ranges, hardly any earlier trial would lie in the space, because few trials have exactly the fixed values.
     """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
@@ -100,7 +109,9 @@ def _space_of(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _contains_change(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if the later study contains the change, or the changes of the requested design."""
+    """Return True if the new spec contains the change; if the change requests a study design, return True if it contains the
+    design's changes.
+    """
     if not isinstance(change, RunPlan):
         return was_change_made(change, old_spec, new_spec)
     design = DESIGNS[change.plan](change, study, old_spec)
@@ -135,9 +146,7 @@ def _round_values(prediction: Prediction) -> Prediction:
 
 
 def was_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySpec) -> bool:
-    """Return True if the later study contains the change and the earlier study does not. A change that was made only in part counts
-    as well.
-    """
+    """Return True if the later study contains the change and the earlier study does not. A partial change counts, too."""
     if isinstance(change, SetRange):
         old, new = earlier_spec.parameters.get(change.parameter), later_spec.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
@@ -155,10 +164,10 @@ def was_change_made(change: Change, earlier_spec: StudySpec, later_spec: StudySp
 
 
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
-    """Return True if an end moves in the direction of the change, or the scale changes as requested.
+    """Return True if an end of the range moves in the direction that the change requests, or if the scale changes as requested.
 
-    The end need not have the requested value, because another finding may move it further, or it may be rounded to a value that the
-    training supports.
+    The end need not equal the requested value, because a different finding may move it further, or it may be rounded to a value
+    that the training supports.
     """
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
@@ -171,9 +180,10 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 
 
 def _predict_best_beyond(case: _PredictionBasis) -> Estimate | None:
-    """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside.
+    """Predict that the best trial of the next study lies beyond the old end of a range and is better than the best trial in the old
+    range.
 
-    The probability is at most the confidence of the finding that the best value lies there.
+    The probability of this prediction is at most the confidence of the finding about this range end.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
@@ -200,10 +210,10 @@ def _is_perfect(study: Study) -> bool:
 
 
 def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
-    """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
+    """Predict a bound on the best objective value after longer training, from the pessimistic end of the forecast's 90 % interval.
 
-    The next study draws new settings, and even the best of them may be worse than the present best. This expected loss is also
-    subtracted. If the bound is worse than the best value so far, it is replaced by that value, and no probability is stated.
+    The next study draws new settings, and even the best of them may be worse than the present best setting, so the bound allows for
+    this loss. If the bound is worse than the best value so far, predict the best value so far instead, without a probability.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
@@ -227,7 +237,9 @@ def _predict_longer_training(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
-    """Predict that fewer steps, or no search of an unimportant hyperparameter, worsen the best value by no more than noise."""
+    """Predict that fewer training steps, or fixing an unimportant hyperparameter, worsen the best objective value by no more than
+    noise.
+    """
     study = case.study
     best, sd = _best_value(study), _noise_of_result(study)
     if best is None:
@@ -238,9 +250,10 @@ def _predict_no_worse(case: _PredictionBasis) -> Estimate | None:
 
 
 def _cost_reached(case: _PredictionBasis, probability: float) -> float:
-    """Return the cost that the next study reaches with this probability if its trials are distributed like the existing trials.
+    """Return the cost that the next study's best trial reaches with this probability if its trials are distributed like existing
+    ones.
 
-    If enough existing trials lie in the next search space, only these count.
+    If enough existing trials lie in the next search space, only these trials count.
     """
     study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
@@ -251,7 +264,7 @@ def _cost_reached(case: _PredictionBasis, probability: float) -> float:
 
 
 def _predict_fewer_failures(case: _PredictionBasis) -> Estimate | None:
-    """Predict an upper bound on the share of failures from the existing trials that lie in the next search space."""
+    """Predict an upper bound on the share of failed trials, based on existing trials in the next study's search space."""
     study, new_spec = case.study, case.after
     if not new_spec.searches_within(study.spec):
         return None
@@ -266,7 +279,9 @@ def _predict_fewer_failures(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
-    """Predict a lower bound on the share of trials better than the old median from trials in the next search space."""
+    """Predict a lower bound on the share of trials that are better than the analysed study's median, based on existing trials in
+    the next study's search space.
+    """
     study, new_spec = case.study, case.after
     best_first = study.ranked()
     if not best_first or not _are_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
@@ -283,8 +298,8 @@ def _predict_share_of_better(case: _PredictionBasis) -> Estimate | None:
 
 
 def _predict_settled(case: _PredictionBasis) -> Estimate | None:
-    """Predict that the rule does not report the same again; None if it cannot report it, because the hyperparameter is not
-    searched.
+    """Predict that the rule does not report the same problem again; None if the rule cannot report it again, because the next study
+    does not search the hyperparameter.
     """
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
@@ -314,7 +329,9 @@ def _best_value(study: Study) -> float | None:
 
 
 def _noise_of_result(study: Study) -> float:
-    """Return the standard deviation of one result: between seeds if a setting was repeated, else between steps."""
+    """Return the standard deviation of one trial's result: between seeds if a setting was repeated, else between evaluations at
+    different steps.
+    """
     sd, best = noise.noise_between_seeds(study)[0] or noise.noise_between_steps(study), abs(_best_value(study) or 0.0)
     return sd if sd > _ROUNDING * best else 0.0
 
@@ -325,11 +342,11 @@ def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
 
 
 def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
-    """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
-    property.
+    """Return (upper bound, its probability) for the share of `new_trials` further trials that have a property, given that `count`
+    of `total` trials had it.
 
-    The bound is the smallest share that new trials exceed with probability 10 % at most, and that is below the old share
-    (beta-binomial distribution, Jeffreys prior).
+    The bound is the smallest share that the new trials exceed with a probability of at most 10 %, and it must lie below the old
+    share (beta-binomial distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -1,7 +1,7 @@
-"""The settings of a store (hyperparameters and commit) as proposals, in the order in which they were first run.
+"""Lists the settings (hyperparameters and commit) of a tracking store as proposals, in the order in which they were first run.
 
-The position of a setting in this list is the number of the setting's question in the loop, so no other record is needed. A
-setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about it.
+The position of a setting in this list serves as the number of the question about the setting, so the number need not be recorded. A
+setting that was never run cannot be kept. A tag on one run of each setting records the earlier decisions about the setting.
 """
 
 from __future__ import annotations
@@ -24,45 +24,48 @@ from advisor.stats.sequential import NoiseFloor
 
 Decision = Literal["keep", "discard", "not decided"]
 MIN_DEVIATION = 1e-9
-"""Minimum standard deviation between repeats, as a share of the mean cost. We attribute a smaller deviation to rounding. Our
-choice.
+"""Minimum standard deviation between repeats, as a fraction of the mean cost. We attribute a smaller standard deviation to
+rounding. Our choice.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record of the questions about a setting by one metric: the latest answer, and the decision to keep if there was one."""
+    """Record of the gate's questions about a setting, judged by one metric: the latest answer and, if the setting was ever kept,
+    that decision.
+    """
 
     decision: Decision
     against: str
     """Id of a run of the incumbent."""
     at: float
-    """Time of the question in seconds since 1970."""
+    """Time of the latest question in seconds since 1970."""
     looks: int
-    """Number of questions about the setting so far."""
+    """Number of questions to the gate about the setting so far."""
     metric: str
     tags: tuple[str, ...] = ()
-    """Names of tags that distinguish settings."""
+    """Names of the tags that distinguish settings."""
     kept_at: float | None = None
-    """Time of the decision to keep; None if the setting was never kept. Later questions about the setting do not change this time.
+    """Time of the decision to keep the setting; None if the setting was never kept. Later questions about the setting do not change
+    this time.
     """
     kept_against: str = ""
-    """Id of a run of the setting that this setting replaced."""
+    """Id of a run of the setting that this setting replaced when it was kept; empty if it was never kept."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A setting and its runs, in the order of their start."""
+    """A setting and its runs, sorted by start time."""
 
     key: SettingKey
     name: str
     """Name of the setting's runs, or of its first run if other settings have runs with the same name."""
     trials: tuple[Trial, ...]
-    """All runs, also failed and running ones."""
+    """All runs of the setting, including failed and running ones."""
     results: tuple[Trial, ...]
-    """Runs with a result at full length, one per seed."""
+    """Runs that have a result at full training length, one per seed."""
     costs: FloatArray
-    """Best cost of each result."""
+    """Best cost of each run in `results`."""
     failed: tuple[Trial, ...]
     """Runs that failed, unless a later run with the same seed has a result."""
     short: tuple[Trial, ...]
@@ -76,7 +79,7 @@ class Proposal:
 
     @property
     def mean(self) -> float:
-        """Mean cost of the results; infinite without one."""
+        """Mean cost of the setting's results; infinite without any result."""
         return float(np.mean(self.costs)) if len(self.costs) else float("inf")
 
     @property
@@ -86,7 +89,7 @@ class Proposal:
 
 
 def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.KeyOf:
-    """Return a function that returns the key of a trial's setting: hyperparameters, commit and the values of these tags."""
+    """Return a function that returns the key of a trial's setting, made of hyperparameters, commit and the values of `tags`."""
 
     def key(trial: Trial) -> SettingKey:
         own = [(f"tag {name}", trial.tags.get(name, "")) for name in sorted(tags) if name not in trial.params]
@@ -96,7 +99,7 @@ def setting_key_with_tags(tags: Collection[str] = ()) -> repeats.KeyOf:
 
 
 def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
-    """Return all settings of the study in the order of their first start."""
+    """Return all settings of the study, in the order in which they were first run."""
     with_results = {key(s.trials[0]): s for s in repeats.settings_of(study, study.trials, key)}
     groups: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(study.trials, key=repeats.start):
@@ -132,12 +135,14 @@ def _latest_per_seed(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple
 
 
 def recorded_tags(study: Study) -> set[str]:
-    """Return the tags that earlier questions used to distinguish settings, so that kept settings do not merge with others."""
+    """Return the tags that earlier questions used to distinguish settings. Without these tags, kept settings would merge with other
+    settings.
+    """
     return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
 
 
 def _records(trial: Trial) -> dict[str, Record]:
-    """Return the records in the trial's tag by metric; omit malformed ones."""
+    """Return the records in the trial's tag, keyed by metric, without malformed records."""
     try:
         data: Any = trial.parsed_fact("gate")
     except ValueError:
@@ -160,7 +165,9 @@ def _record(metric: str, entry: Any) -> Record | None:
 
 
 def _latest_record(records: Sequence[Record]) -> Record | None:
-    """Return the latest record of a setting's runs, with the time of the latest decision to keep it in any record."""
+    """Return the latest record among those of a setting's runs, with the time of the latest decision to keep the setting in any of
+    these records.
+    """
     if not records:
         return None
     kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
@@ -169,7 +176,7 @@ def _latest_record(records: Sequence[Record]) -> Record | None:
 
 
 def tag_value(record: Record, old_value: str = "") -> str:
-    """Return the tag's new value: this record, and the records of other metrics in `old_value`."""
+    """Return the new value of the tag: `record`, plus the records of other metrics in `old_value`."""
     try:
         old_records = json.loads(old_value)
     except (ValueError, RecursionError):
@@ -185,7 +192,9 @@ def tag_value(record: Record, old_value: str = "") -> str:
 
 
 def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
-    """Return the pooled deviation between repeats; None without repeats, or if all repeats differ only by rounding."""
+    """Return the pooled standard deviation between repeats of a setting; None if there are no repeats, or if all repeats differ
+    only by rounding.
+    """
     costs = [p.costs for p in settings if len(p.costs)]
     noise = difference.pooled(costs)
     if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
@@ -194,16 +203,19 @@ def noise_floor(settings: Sequence[Proposal]) -> NoiseFloor | None:
 
 
 def find_setting(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
-    """Return the setting of these trials. Among several settings, prefer repeated settings and then better results."""
+    """Return the setting to which these trials belong. If they belong to several settings, prefer repeated settings, then better
+    results.
+    """
     ids = {t.id for t in trials}
     matching = [p for p in settings if any(t.id in ids for t in p.trials)]
     return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
 
 
 def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tuple[Proposal, str]:
-    """Return (default incumbent, reason): the last kept setting, else the best repeated one, else the first one with a result.
+    """Return (default incumbent, reason): the last kept setting, else the best repeated setting, else the first setting with a
+    result.
 
-    If the candidate was kept before, the incumbent is the setting that it replaced.
+    If the candidate was kept before, the default incumbent is the setting that the candidate replaced.
     """
     others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:
@@ -223,9 +235,11 @@ def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tupl
 
 
 def loop_positions(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
-    """Return the candidate's number among all settings, and among the repeated ones in the order of their second runs; both from 1.
+    """Return (candidate's position among all settings, its position among repeated settings in the order of their second runs),
+    both counted from 1.
 
-    The test requires a different number for each setting, because the weights of all numbers sum to 1.
+    The gate's test requires a different number for each setting, because it divides the permitted error among the numbers by
+    weights that sum to 1.
     """
     place = [p.key for p in settings].index(candidate.key)
     seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
@@ -234,7 +248,7 @@ def loop_positions(settings: Sequence[Proposal], candidate: Proposal) -> tuple[i
 
 
 def describe_differences(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
-    """Return the differences between the two settings, one phrase each."""
+    """Return the differences between the candidate's and the incumbent's setting, one phrase each."""
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
     return tuple(

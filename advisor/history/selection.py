@@ -1,4 +1,4 @@
-"""Finds the trials that a user names: by a run's name or id, a commit, or values of parameters and tags."""
+"""Finds the trials that a user names by a run's name or id, by a commit, or by values of parameters and tags."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from advisor.model.space import Value, as_number
 from advisor.model.study import Study, Trial
 
 _MIN_ID = 6
-"""Minimum length of the start of a run's id that identifies the run."""
+"""Minimum number of characters if a user identifies a run by the first characters of its id."""
 _MIN_COMMIT = 7
-"""Minimum length of the start of a commit hash that identifies the commit."""
+"""Minimum number of characters if a user identifies a commit by the first characters of its hash."""
 
 
 def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = repeats.key) -> tuple[Trial, ...]:
-    """Return the trials that `text` names: by a name or id (with repeats), a commit, or values of the form NAME=VALUE,...
+    """Return the trials that `text` names by a run's name or id (including repeats), by a commit, or by values NAME=VALUE,...
 
     key: returns the key of a trial's setting; trials with the same key are repeats. Raises AdvisorError if no trial matches, or if
     several trials with this name have different settings.
@@ -48,19 +48,21 @@ def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = r
 
 
 def parse_filters(text: str) -> Mapping[str, str]:
-    """Return the names and values in a text of the form NAME=VALUE,...; empty if the text has another form."""
+    """Return {name: value} for a text of the form NAME=VALUE,...; empty if the text does not have this form."""
     words = [word.partition("=") for word in text.split(",")]
     return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
 
 
 def _trials_with_name(study: Study, text: str) -> list[Trial]:
-    """Return the trials with this name or id, else those whose ids start with it."""
+    """Return the trials whose name or id equals `text`; if there are none, return the trials whose ids start with `text`."""
     matching_trials = [t for t in study.trials if text in (t.name, t.id, logged_name(t))]
     return matching_trials or [t for t in study.trials if len(text) >= _MIN_ID and t.id.startswith(text)]
 
 
 def logged_name(trial: Trial) -> str:
-    """Return the run's name as logged: without the part of the id that we append to equal names."""
+    """Return the run's name as logged. If several runs have the same name, we append a part of the id to each name; this part is
+    removed.
+    """
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 

@@ -15,7 +15,7 @@ class _Part(BaseModel):
 
 
 class TensorFacts(_Part):
-    """Facts of one tensor. `bad` counts non-finite values; `max` and `rms` describe only finite values."""
+    """Facts about one tensor. `bad` is the number of non-finite values; `max` and `rms` are computed over finite values only."""
 
     name: str = ""
     shape: tuple[int, ...] = ()
@@ -25,12 +25,14 @@ class TensorFacts(_Part):
     max: float | None = None
     rms: float | None = None
     ignored: float = 0.0
-    """Share of labels that PyTorch's losses ignore (-100)."""
+    """Share of labels with the value -100, which PyTorch's losses ignore."""
     training: bool = True
 
     @property
     def gain(self) -> float:
-        """Root mean square times the square root of the number of inputs: about 1 for a usual initialisation of a weight matrix."""
+        """Root mean square of the weights, times the square root of the number of inputs. It is about 1 for a usual initialisation
+        of a weight matrix.
+        """
         return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
 
     @property
@@ -40,7 +42,9 @@ class TensorFacts(_Part):
 
 
 class TensorList(_Part):
-    """Number of tensors, names of the non-finite tensors, facts of the first non-finite tensors and of the largest tensors."""
+    """Summary of a list of tensors: their number, the names of the non-finite tensors, and facts about the first non-finite and the
+    largest tensors.
+    """
 
     tensors: int = 0
     bad: int = 0
@@ -50,13 +54,13 @@ class TensorList(_Part):
 
 
 class OptimizerState(_Part):
-    """`explained`: share of the non-finite parameter values whose second moment is 0."""
+    """State of an optimizer. `explained`: share of the non-finite parameter values whose second-moment estimate is 0."""
 
     explained: float | None = None
 
 
 class OptimizerFacts(_Part):
-    """Class, hyperparameters of each group, and state of an optimizer."""
+    """Facts about an optimizer: its class, the hyperparameters of each parameter group, and its state."""
 
     name: str = Field("", alias="class")
     groups: tuple[dict[str, Any], ...] = ()
@@ -78,7 +82,7 @@ class ForwardFault(_Part):
 
 
 class BackwardFault(_Part):
-    """Operations between the last parameter with a non-finite gradient and the next one with a finite gradient."""
+    """The operations between the last parameter with a non-finite gradient and the next parameter with a finite gradient."""
 
     operations: tuple[str, ...] = ()
     custom: tuple[str, ...] = ()
@@ -87,7 +91,9 @@ class BackwardFault(_Part):
 
 
 class BatchPlace(_Part):
-    """Facts of a batch and of the batches after it; `batch` is None if the hook did not see the batch or no longer had it."""
+    """Facts about the batch of the first non-finite value and about later batches. `batch` is None if the hook did not see this
+    batch or no longer had it.
+    """
 
     step: int = 0
     batch: tuple[TensorFacts, ...] | None = None
@@ -97,7 +103,7 @@ class BatchPlace(_Part):
 
 
 class Counts(_Part):
-    """Number of optimizer steps, backward passes and clippings until the record."""
+    """Numbers of optimizer steps, backward passes and gradient-clipping calls before the record was written."""
 
     steps: int = 0
     backwards: int = 0
@@ -105,7 +111,7 @@ class Counts(_Part):
 
 
 class HistoryRow(_Part):
-    """Values logged at one step."""
+    """Values that were logged at one training step."""
 
     step: int
     loss: float | None = None
@@ -123,9 +129,7 @@ def _as_rows(history: Any) -> Any:
 
 
 class History(_Part):
-    """Rows of history in three parts: from the start of the training, from just before the first non-finite value, and from after
-    it.
-    """
+    """Logged values from three parts of the training: its start, just before the first non-finite value, and after this value."""
 
     first: tuple[HistoryRow, ...] = ()
     before: tuple[HistoryRow, ...] = ()
@@ -133,7 +137,7 @@ class History(_Part):
 
 
 class Record(BatchPlace):
-    """The whole record. `late`: the non-finite values became known `lag` steps late, after they had updated the model."""
+    """The whole record. `late`: True if the non-finite values became known `lag` steps late, after they had updated the model."""
 
     metric: str = ""
     value: str = ""
@@ -144,20 +148,20 @@ class Record(BatchPlace):
     start: tuple[TensorFacts, ...] = ()
     """Weights with the largest gains at the start of the training."""
     start_norm: float = 0.0
-    """L2 norm of all parameters at the start."""
+    """L2 norm of all parameters at the start of the training."""
     scale: float | None = None
-    """Loss scale of a gradient scaler in the training process."""
+    """Loss scale of a gradient scaler in the training process; None if there is no gradient scaler."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     grad_versions: tuple[int, ...] = ()
-    """Number of in-place changes to each of the first gradients since its creation."""
+    """For each of the first gradients, the number of in-place changes since its creation."""
     forward_fault: ForwardFault | None = None
     graph: BackwardFault | None = None
     backward_loss: float | None = None
     losses: tuple[float, float] = (math.nan, math.nan)
-    """Last finite loss of a backward pass, and the loss that was logged for the same pass."""
+    """(last finite loss on which `backward` was called, loss that was logged for the same backward pass)."""
     spikes: tuple[BatchPlace, ...] = ()
     counts: Counts = Counts()
     history: Annotated[History, BeforeValidator(_as_rows)] = History()

@@ -1,4 +1,4 @@
-"""The changes that findings recommend; each is a typed edit of the next study."""
+"""The changes that findings recommend. Each change is a typed edit of the next study's spec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SetRange(FrozenModel):
     scale: Scale
     why: str
     limited: bool = False
-    """If true, later studies do not exceed the high end either, because the machine cannot train with higher values."""
+    """If True, later studies must not exceed the high end, either, because the machine cannot train with higher values."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter's range replaced, clipped to the parameter's declared limits.
@@ -51,9 +51,11 @@ class FixParameter(FrozenModel):
     value: Value
     why: str
     for_now: bool = False
-    """If true, the final adaptive study searches this hyperparameter again."""
+    """If True, the final adaptive study searches this hyperparameter again."""
     new_scores: bool = False
-    """True if results with this value are not comparable with earlier ones, such as rewards of longer completions."""
+    """True if results with this value are not comparable with earlier results; for example, a longer maximum length of completions
+    changes rewards.
+    """
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter fixed at the value."""
@@ -69,8 +71,8 @@ class FixParameter(FrozenModel):
 
 
 class DropValues(FrozenModel):
-    """Change that removes some values of a hyperparameter from its comparison, and the hyperparameters that depend on these
-    values.
+    """Change that removes values of a hyperparameter from the comparison of its values, and removes hyperparameters that exist only
+    with these values.
     """
 
     kind: Literal["drop-values"] = "drop-values"
@@ -79,7 +81,7 @@ class DropValues(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without these values; unchanged if fewer than two values would remain."""
+        """Return the spec without the values to drop; unchanged if fewer than two values would remain."""
         old = spec.parameters.get(self.parameter)
         remaining = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
         if old is None or len(remaining) < 2:
@@ -105,7 +107,7 @@ class AddParameter(FrozenModel):
 
 
 class SetField(FrozenModel):
-    """Change of one study field: the number of steps, trials or seeds, or the evaluation interval."""
+    """Change that sets one field of the study: the number of steps, trials or seeds, or the evaluation interval."""
 
     kind: Literal["set-field"] = "set-field"
     field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
@@ -113,8 +115,8 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the field set. A hyperparameter that fixes the number of epochs or steps is scaled with
-        `max_train_steps`.
+        """Return the spec with the field set. If the field is `max_train_steps`, scale hyperparameters that fix the number of
+        epochs or steps by the same factor.
         """
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
@@ -127,7 +129,7 @@ class SetField(FrozenModel):
                 and not isinstance(length, bool)
                 and length > 0
             ):
-                # Rounded up, because a training must not end before its last step.
+                # Round up, because a training must not end before its last planned step.
                 scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
@@ -142,8 +144,8 @@ class SetSchedule(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these schedule keys set, including the fixed parameters from which the training reads the
-        schedule.
+        """Return the spec with these schedule keys set. Fixed parameters from which the training reads the schedule are set,
+        too.
         """
         changed = spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
         for name, parameter in spec.parameters.items():
@@ -154,20 +156,20 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare the
-    setting with others.
+    """Change that repeats one or several settings with other seeds, to measure the variation between seeds or to compare the
+    settings.
     """
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
     rivals: tuple[dict[str, Value], ...] = ()
-    """Other settings to repeat equally often, for comparison with the first one."""
+    """Other settings to repeat equally often, for comparison with the setting in `parameters`."""
     seeds: Annotated[int, Field(ge=1)]
     """Number of seeds for each setting."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec of a study that repeats these settings; all hyperparameters with a common value are fixed."""
+        """Return the spec of a study that repeats these settings. Hyperparameters with the same value in all settings are fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
         differing = [n for n in names if not all(_are_equal_values(s.get(n), tried[0].get(n)) for s in tried)]
@@ -199,7 +201,7 @@ def _are_equal_values(one: Value | None, other: Value | None) -> bool:
 
 
 def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
-    """Return the parameter as a comparison of these values."""
+    """Return the parameter with the role "scientific", so that the study compares the given values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
@@ -211,12 +213,12 @@ class Forbid(FrozenModel):
     region: Region
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the region added to its forbidden regions."""
+        """Return the spec with the region added to the spec's forbidden regions."""
         return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
 
 
 class Reparametrise(FrozenModel):
-    """Change that searches a combination of hyperparameters instead of one of them: lr / (1 - momentum) instead of lr."""
+    """Change that searches a combination of hyperparameters instead of one of them, such as lr / (1 - momentum) instead of lr."""
 
     kind: Literal["reparametrise"] = "reparametrise"
     parameter: str
@@ -226,7 +228,7 @@ class Reparametrise(FrozenModel):
     formula: str
     """Formula that computes the parameter from `by` and other hyperparameters."""
     equals: str
-    """Formula that computes `by` from the parameter and other hyperparameters; used for earlier trials."""
+    """Formula that computes the value of `by` in earlier trials from the parameter and other hyperparameters."""
     low: float
     high: float
     scale: Scale
@@ -252,7 +254,7 @@ class Reparametrise(FrozenModel):
 
 
 class Advise(FrozenModel):
-    """Advice that a search space cannot express: keep checkpoints, look for a bug, get more validation data."""
+    """Advice that a search space cannot express, such as to keep checkpoints, look for a bug or get more validation data."""
 
     kind: Literal["advise"] = "advise"
     text: str
@@ -261,7 +263,7 @@ class Advise(FrozenModel):
     """True if the advice changes the validation data, so that later scores are not comparable with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the advice added to its notes."""
+        """Return the spec with the advice added to the spec's notes."""
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
@@ -271,18 +273,22 @@ PlanName = Literal[
 
 
 class RunPlan(FrozenModel):
-    """Request for one of the playbook's study designs; `advisor.planning.designs` creates it from the whole study."""
+    """Request for one of the playbook's study designs. `advisor.planning.designs` creates the design from the whole analysed
+    study.
+    """
 
     kind: Literal["plan"] = "plan"
     plan: PlanName
     parameter: str | None = None
     """Name of the hyperparameter that the design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements that the rule passes to the design; the module of each design lists their names."""
+    """Measurements that the rule passes to the study design. The module of each design lists the names of its measurements."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with only the reason added to its notes, because the design itself needs the whole study."""
+        """Return the spec with the reason added to its notes. The design itself is created elsewhere, because it needs the whole
+        analysed study.
+        """
         return Advise(text=f"{self.why}.").apply(spec)
 
 

@@ -1,4 +1,4 @@
-"""Errors that are shown to the user. Each message is one line that says what to do."""
+"""Defines errors that are shown to the user. Each message is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class AdvisorError(Exception):
 
 
 class TrialsFailed(AdvisorError):  # noqa: N818 - it reports the outcome of trials, not a mistake in the input
-    """Raised if a launch or a search ends early because too many trials in a row failed, at its start or later."""
+    """Raised if a launch or a search ends early, at its start or later, because too many trials in a row failed."""
 
     exit_status: ClassVar[int] = 1
 
 
 class UnansweredError(AdvisorError):
-    """Raised if the tracking store does not answer: the same call may succeed later."""
+    """Raised if the tracking store does not answer. The same call may succeed later."""
 
 
-class NothingToJudge(AdvisorError):  # noqa: N818 - it reports missing data, not a mistake
+class NothingToJudge(AdvisorError):  # noqa: N818 - the exception reports missing data, not a mistake
     """Raised if the input is valid but there is nothing to analyse: no run, no metric, or no trial that has ended."""

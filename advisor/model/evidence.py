@@ -1,4 +1,4 @@
-"""Evidence of a finding as data for plots and tables; the formats of a report draw them."""
+"""Data classes for a finding's evidence: the data of plots and tables. The report formats draw the plots and tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CurveEvidence(FrozenModel):
     lines: tuple[Line, ...] = ()
     """Values of the metric to mark in the plot, such as a threshold."""
     shares: bool = False
-    """Whether the metrics are shares: the axis goes from 0 to 1, so that small changes do not look large."""
+    """Whether the metrics are shares. If so, the axis goes from 0 to 1, so that small changes do not look large."""
 
 
 class HistogramEvidence(FrozenModel):
@@ -61,7 +61,7 @@ class HistogramEvidence(FrozenModel):
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
-    """Name of the quantity, with its unit."""
+    """Name and unit of the quantity on the histogram's axis."""
     caption: MessageField
     edges: tuple[float, ...]
     """Bin edges of the histogram, shape (bins + 1,)."""
@@ -71,7 +71,7 @@ class HistogramEvidence(FrozenModel):
 
 
 class FigureEvidence(FrozenModel):
-    """Table of the numbers behind a finding: sample size, interval, threshold, test."""
+    """Table of the numbers behind a finding, such as sample size, confidence interval, threshold and test."""
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]

@@ -27,7 +27,9 @@ Goal = Literal[
     "efficiency",
     "exploitation",
 ]
-"""Topic of a finding, in the playbook's order: tuning for a goal pays off only after all goals above it are met."""
+"""Topic of a finding, in the playbook's order. Tuning for a goal pays off only after all goals before it in this list have been
+met.
+"""
 
 
 Lack = Literal[
@@ -43,7 +45,7 @@ Lack = Literal[
     "repeats",  # several seeds of one setting
     "seeds",  # the seed of each run
     "full_length",  # runs to the planned number of steps
-    "design",  # the check applies only to a study of another kind, such as a sweep of batch sizes
+    "design",  # the check applies only to studies of another kind, such as a sweep of batch sizes
     "other",
 ]
 """Kind of data that a study lacks."""
@@ -55,10 +57,12 @@ class Need:
 
     lack: Lack
     at_least: int | None = None
-    """Minimum number of evaluations in a run, settings, or repeats of a setting; None if no number is needed."""
+    """Minimum number of the missing items, such as evaluations in a run, settings, or repeats of a setting; None if no number is
+    required.
+    """
 
 
-class MissingData(Exception):  # noqa: N818 - not an error: the engine turns it into a verdict
+class MissingData(Exception):  # noqa: N818 - not an error: the engine turns this exception into a verdict
     """Raised by a rule if the study lacks required data. The message names the missing data and what to log."""
 
     def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
@@ -72,7 +76,7 @@ class Explanation(FrozenModel):
     rule: str
     subject: str | None = None
     side: Side | None = None
-    """Side of the causing finding. The rule, subject and side together identify the cause."""
+    """Side of the finding that is the cause. Rule, subject and side together identify the cause."""
     because: str
     """One sentence that explains why the finding follows from its cause."""
     waits: bool = True
@@ -86,10 +90,12 @@ class Finding(FrozenModel):
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the advice is right. The rule computes it from its test, and `advisor.engine.calibration` corrects it."""
+    """Probability that the advice is right. The rule computes this confidence from its test, and `advisor.engine.calibration`
+    corrects it.
+    """
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
-    """Factor on the confidence if the study violates an assumption of the rule's test. The engine applies this factor after the
-    calibration and then resets it to 1.
+    """Factor to multiply the confidence by if the study violates an assumption of the rule's test. The engine applies the factor
+    after calibration and then resets it to 1.
     """
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding concerns."""
@@ -105,7 +111,7 @@ class Finding(FrozenModel):
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """Cause of the finding; None if it does not follow from another finding."""
+    """Cause of the finding; None if no other finding explains it."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {clean(str(self.message))} {clean(str(self.action))} ({self.rule})"
@@ -117,8 +123,8 @@ class Finding(FrozenModel):
 def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
     """Return the findings sorted by playbook priority, then by severity; findings with changes precede pure advice.
 
-    Among equal findings, those about the hyperparameter with the larger effect come first. effects: share of the variation between
-    settings that each hyperparameter explains; empty if unknown.
+    Findings that are equal in all this are sorted by the effect of their hyperparameter, largest first. effects: share of the
+    variation between settings that each hyperparameter explains; empty if unknown.
     """
     goals, severities = get_args(Goal), get_args(Severity)
 
@@ -142,7 +148,7 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Reason why the rule could not be assessed or is broken. Optionally, the data that the rule checked, if it found nothing."""
+    """Reason why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
     needs: Need | None = None
-    """The data that the rule needs; None if the rule could be assessed or does not apply to such studies."""
+    """The missing data that the rule needs; None if the rule could be assessed or does not apply to studies of this kind."""
     findings: tuple[Finding, ...] = ()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _MAX_LENGTH = 300
-"""Maximum number of characters of a formula: enough for readable formulas, too few for nesting that exhausts the stack."""
+"""Maximum number of characters of a formula. Readable formulas are shorter, and nesting that exhausts the stack is longer."""
 _BRACED = re.compile(r"\{([^{}]+)\}")
 _WORD = re.compile(r"[^\W\d]\w*")
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -25,7 +25,7 @@ _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.Pow: math.pow,  # math.pow never returns complex numbers: for the root of a negative number it raises an error
+    ast.Pow: math.pow,  # math.pow never returns complex numbers; it raises an error for the root of a negative number
 }
 _UNARY: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
@@ -37,7 +37,7 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters in the formula."""
     tree: ast.expr
-    """The syntax tree. To change the set, copy it first, because `parse` caches formulas."""
+    """The formula's syntax tree. Do not change it, because `parse` caches formulas."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the formula's value; None if a hyperparameter is missing or not a number, or if the result is not finite."""

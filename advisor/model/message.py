@@ -1,4 +1,5 @@
-"""Sentences as templates with typed values, such as numbers and names. Each output format formats the values itself.
+"""Represents sentences as templates with typed values, such as numbers and names. Each output format formats the values in its own
+way.
 
     say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
 
@@ -89,7 +90,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Probability:
-    """A p-value or other probability; very small ones are shown as an upper bound, such as `< 0.001`."""
+    """A p-value or other probability. Very small probabilities are shown as an upper bound, such as `< 0.001`."""
 
     value: float
 
@@ -159,12 +160,16 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def lower_bound(value: float, digits: int = 3) -> Number:
-    """Return a number for use after "at least": rounded down in the last digit, so that the value is not below it."""
+    """Round a number for use after "at least": the last digit is rounded down, so that the true value is not below the number
+    shown.
+    """
     return Number(_rounded_to(value, digits, ROUND_FLOOR), digits)
 
 
 def upper_bound(value: float, digits: int = 3) -> Number:
-    """Return a number for use after "at most": rounded up in the last digit, so that the value is not above it."""
+    """Round a number for use after "at most": the last digit is rounded up, so that the true value is not above the number
+    shown.
+    """
     return Number(_rounded_to(value, digits, ROUND_CEILING), digits)
 
 
@@ -176,7 +181,7 @@ def _rounded_to(value: float, digits: int, rounding: str) -> float:
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:
-    """Return a message with a measured value and the threshold for that value."""
+    """Return a message that states a measured value and the threshold for this value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
@@ -191,7 +196,7 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
 
 
 def joined(items: Iterable[Item], separator: str = ", ") -> Message:
-    """Join all items in order, including duplicates, with the separator between them."""
+    """Join all items in order, including duplicates, with the separator between neighbours."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 

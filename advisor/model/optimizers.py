@@ -1,7 +1,7 @@
 """Hyperparameters of well-known optimizers, and the usual ranges of their values.
 
-Playbook: "How should Adam's hyperparameters be tuned?". Optimizers need different values: a good learning rate for SGD is about
-a hundred times a good one for Adam.
+Playbook: "How should Adam's hyperparameters be tuned?". Optimizers need different values; for example, a good learning rate for SGD
+is about a hundred times as high as a good one for Adam.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffices if only the learning rate is tuned. The playbook tunes more hyperparameters if the study has more
+"""Number of trials that is enough to tune the learning rate alone. The playbook tunes more hyperparameters in studies with more
 trials.
 """
 
@@ -49,8 +49,9 @@ LADDERS: Mapping[str, tuple[TunableHyperparameter, ...]] = {
     "nesterov": _SGD,
     "rmsprop": (_RATE, _MOMENTUM, TunableHyperparameter("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""Hyperparameters of each optimizer that can be tuned. The ranges are deliberately wide, but contain no unusual learning rates
-(`usual_rates`); later reports move or narrow them."""
+"""Tunable hyperparameters of each optimizer, with ranges. The ranges are deliberately wide, but contain no unusual learning rates
+(`usual_rates`); later reports move or narrow the ranges.
+"""
 
 _ALIASES = {"epsilon": "eps"}
 _OPTIMIZER_BY_WORD = {
@@ -62,17 +63,21 @@ _OPTIMIZER_BY_WORD = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""Optimizer in `LADDERS` by a word in the name of an optimizer; the first word that matches counts."""
+"""Maps a word in an optimizer's name to the optimizer's key in `LADDERS`. The first word that matches counts."""
 
 
 def optimizer_of(value: Value) -> str | None:
-    """Return the optimizer in `LADDERS` that a value such as `torch.optim.SGD` or `adamw_torch` denotes; None if it is unknown."""
+    """Return the key in `LADDERS` of the optimizer that a value such as `torch.optim.SGD` or `adamw_torch` denotes; None if the
+    optimizer is unknown.
+    """
     text = "".join(words_of(str(value).partition("(")[0].rpartition(".")[2]))
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
 def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str:
-    """Return the name of a trial's optimizer from its hyperparameters, or else from its facts; empty if it is unknown."""
+    """Return the name of a trial's optimizer from the trial's hyperparameters, else from its facts; empty if the optimizer is
+    unknown.
+    """
     chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
     return next(chosen, facts.get("optimizer", ""))
 
@@ -84,13 +89,15 @@ def names_hyperparameter(rung: str, name: str, optimizer: str = "") -> bool:
 
 
 def need_different_ranges(values: Iterable[Value]) -> bool:
-    """Return True if these optimizers need different ranges. An unknown optimizer counts as different from all others."""
+    """Return True if these optimizers need different hyperparameter ranges. An unknown optimizer counts as different from all
+    others.
+    """
     return len({LADDERS.get(optimizer_of(v) or "", v) for v in values}) > 1
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """If optimizers with different usual rates share one searched rate, return the names of (choice of optimizer,
-    learning rate).
+    """If optimizers with different usual learning rates share one searched learning rate, return the names of (the hyperparameter
+    that chooses the optimizer, the learning rate).
     """
     choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if choice is None or not need_different_ranges(spec.searched[choice].options):

@@ -102,7 +102,7 @@ def belongs_to_machine(name: str) -> bool:
 
 
 def batch_size(trial: Trial) -> float:
-    """Return the trial's training batch size from its facts, or else from its hyperparameters; NaN if unknown."""
+    """Return the trial's training batch size from the trial's facts, else from its hyperparameters; NaN if unknown."""
     size = trial.fact("batch_size")
     if size > 0:
         return size

@@ -1,4 +1,4 @@
-"""Placeholders in a command, which pass a study's settings other than hyperparameters to the training.
+"""Placeholders in the training command that pass settings of the study other than hyperparameters to the training.
 
 `{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule;
 `{schedule.decay_steps}` is an example of the schedule's numbers. `{seed}` differs between runs.
@@ -11,7 +11,9 @@ from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
 TRAINER_OUTPUT = "--output-dir trainer-output/{run_id}"
-"""Option of Transformers' trainers for a folder of checkpoints of each run; in the default folder, each run overwrites the last."""
+"""Option that gives each run of a Transformers trainer a separate folder for checkpoints; in the default folder, each run
+overwrites the checkpoints of the run before.
+"""
 
 
 def values(spec: StudySpec) -> dict[str, str]:
@@ -26,8 +28,8 @@ def values(spec: StudySpec) -> dict[str, str]:
 def needed_placeholders(spec: StudySpec) -> tuple[str, ...]:
     """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
 
-    `max_train_steps` is not needed if a hyperparameter sets the number of steps; `schedule` is not needed if one sets the
-    schedule's kind.
+    `max_train_steps` is not needed if a hyperparameter sets the number of steps. `schedule` is not needed if a hyperparameter sets
+    the kind of schedule.
     """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     kind = (spec.schedule or {}).get("kind")

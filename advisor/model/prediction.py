@@ -1,7 +1,8 @@
 """Predictions about the next study, stored in its study file. `advisor.history.judge` judges the predictions after the next study's
 trials have ended.
 
-Each prediction contains all numbers needed to judge it without the earlier study. Objective values are not negated.
+Each prediction contains all numbers needed to judge it without the earlier study. Objective values keep their sign, even if higher
+is better.
 """
 
 from __future__ import annotations
@@ -24,21 +25,27 @@ class _Finite(FrozenModel):
 
 
 class BestBeyond(_Finite):
-    """Prediction that the best trial lies beyond the previous end of a range and is better than the best trial inside it."""
+    """Prediction that the best trial lies beyond the previous end of a range and is better than the best trial inside the previous
+    range.
+    """
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """The end of the range before it was extended."""
+    """The end of the hyperparameter's range before the range was extended."""
     than: float | None = None
-    """Best objective value so far; None if it is not comparable because more than the search space changed."""
+    """Best objective value so far; None if it is not comparable with results of the next study, because more than the search space
+    changed.
+    """
     noise: float = 0.0
-    """Standard deviation of one result between seeds, if known; a smaller improvement is inconclusive."""
+    """Standard deviation of one result between seeds; 0 if unknown. Improvements within this noise are inconclusive."""
 
 
 class BestNear(_Finite):
-    """Prediction that the best trial lies within a factor of a value that is known from elsewhere, such as from a scaling law."""
+    """Prediction that the best trial's value of a hyperparameter lies within a given factor of a value that is known from
+    elsewhere, such as from a scaling law.
+    """
 
     kind: Literal["best-near"] = "best-near"
     parameter: str
@@ -47,7 +54,7 @@ class BestNear(_Finite):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value that is near."""
+        """The range (lowest, highest) of hyperparameter values that count as near."""
         return self.value / self.factor, self.value * self.factor
 
 
@@ -57,13 +64,13 @@ class BestReaches(_Finite):
     kind: Literal["best-reaches"] = "best-reaches"
     value: float
     expected: float | None = None
-    """Most likely best objective value."""
+    """Most likely best objective value of the next study."""
     than: float
-    """Best objective value so far."""
+    """Best objective value before the next study."""
 
 
 class ShareOfTrials(_Finite):
-    """Prediction that the share of one kind of trial among the ended trials is above, or is below, a bound."""
+    """Prediction that the share of failed, or of good, trials among the ended trials lies above or below a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
@@ -76,12 +83,12 @@ class ShareOfTrials(_Finite):
 
 
 class Settled(_Finite):
-    """Prediction that the rule will not report the same problem again."""
+    """Prediction that the rule that gave the advice will not report the same problem again."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str | None = None
-    """The problem that the rule reported earlier; only older files contain it."""
+    """The problem that the rule reported earlier; only study files of older versions contain this field."""
 
 
 Expected = Annotated[
@@ -107,7 +114,7 @@ def round_significant(value: float, digits: int = 4) -> float:
 
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase that includes its probability."""
+    """Return the prediction as one phrase, including the probability if it is known."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
     saves = (
         "; this change saves trials or steps and does not aim at a better value"
@@ -118,7 +125,7 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
 
 
 def _only_saves(expectation: Expected) -> bool:
-    """Return True if the predicted value is no better than the value before, apart from rounding."""
+    """Return True if the predicted objective value is, apart from rounding, no better than the value before the next study."""
     return isinstance(expectation, BestReaches) and expectation.expected in (
         expectation.than,
         round_significant(expectation.than, 3),

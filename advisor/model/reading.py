@@ -1,4 +1,4 @@
-"""Decisions about how to read an experiment as a study: the user's decisions, and automatic ones."""
+"""Decisions about how to read an experiment as a study, made by the user or automatically."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Reading(FrozenModel):
     """Decisions of the user about how to read the experiment. These decisions override what the analysis would infer."""
 
     ignore: tuple[str, ...] = ()
-    """Parameters that are no hyperparameters."""
+    """Logged parameters that are not hyperparameters."""
     population: str | None = None
     """The runs to analyse if the experiment mixes several populations: "all", or `PARAMETER=VALUE`."""
     kind: Kind | None = None
-    """Kind of workload; None to infer it."""
+    """Kind of workload; None to infer the kind from the data."""
 
 
 class Decision(FrozenModel):
@@ -38,6 +38,6 @@ class Decision(FrozenModel):
     text: str
     """The decision and its reason, one or two sentences."""
     overrule: str | None = None
-    """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is none."""
+    """Option with which the user overrides the decision, for example `--ignore tokens`; None if no option can override it."""
     parameters: tuple[str, ...] = ()
-    """Parameters with a single value in the analysed runs and with other values in runs that were left out."""
+    """Parameters that have a single value in the analysed runs but different values in runs that were left out."""

@@ -1,4 +1,4 @@
-"""Domains: the set of values that one hyperparameter may take, and the scale on which they are measured.
+"""Defines `Domain`: the set of values that a hyperparameter may take, and the scale on which the values are measured.
 
 All code that converts values to positions in a range, or positions to values, uses `Domain.to_unit` and `Domain.from_unit`.
 Learning rates are therefore always measured in decades and dropout rates linearly.
@@ -33,7 +33,9 @@ Kind = Literal["float", "int", "categorical", "bool"]
 Side = Literal["low", "high"]
 """An end of a range."""
 Scale = Literal["linear", "log", "reverse-log"]
-"""A reverse-log scale is logarithmic in 1 - value: the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal length on it."""
+"""Scale of a range. "reverse-log" is logarithmic in 1 - value, so that the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal
+length.
+"""
 
 
 def setting_key(params: Mapping[str, Value]) -> SettingKey:
@@ -133,11 +135,11 @@ class Domain(BaseModel):
         return self.numeric or len(self.options) > 1
 
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
-        """Return the positions of `values` (n,) on the range's scale: 0 at `low`, 1 at `high`, below 0 or above 1 outside the
-        range.
+        """Return the positions of `values`, shape (n,), on the range's scale: 0 at `low`, 1 at `high`, below 0 or above 1 outside
+        the range.
 
-        The position of a choice is index / (number of choices - 1). The position is NaN for a value that is not among the
-        choices or not on the scale, such as zero on a log scale or a word in a range.
+        The position of a choice is index / (number of choices - 1). The position is NaN for a value that is not among the choices
+        or cannot be placed on the scale, such as zero on a log scale, or text in a range.
         """
         if not self.numeric:
             index: dict[Value, int] = {}
@@ -201,7 +203,7 @@ class Domain(BaseModel):
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
-        """Return a mask of the logged values (n,) for which `allows` is True."""
+        """Return a boolean mask, shape (n,), of the logged values for which `allows` is True."""
         if self.numeric:
             positions = self.to_unit(values)
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
@@ -214,16 +216,19 @@ class Domain(BaseModel):
 
 
 def equal_values(value: Value, other: Value) -> bool:
-    """Return True if two values are equal apart from rounding or, if one of them is a word, from letter case."""
+    """Return True if two values are equal apart from rounding. If one of the values is text, letter case does not matter,
+    either.
+    """
     if isinstance(value, str) or isinstance(
         other, str
-    ):  # if the choices include words and numbers, 1 is logged as the word "1"
+    ):  # if the choices include text and numbers, the number 1 is logged as the text "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
 
 def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
-    """Transform `values` (n,) to numbers in which the scale is uniform and increasing, such as natural logarithms on a log scale.
+    """Transform `values`, shape (n,), to numbers on which the scale is uniform and increasing, such as natural logarithms for a log
+    scale.
 
     Values that are not on the scale become NaN.
     """
@@ -242,14 +247,14 @@ def round_significant(value: float, digits: int = 3) -> float:
 
 
 MAX_ROUNDING = 0.01
-"""Maximum change of the end of an inferred range due to rounding, as a share of the end's value and of the range."""
+"""Maximum rounding error of an inferred range's end, as a share of the end's value and of the range's width."""
 MAX_DIGITS = 6
-"""Maximum number of significant digits of a rounded end."""
+"""Maximum number of significant digits of the rounded end of a range."""
 
 
 def round_outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards to two significant digits, or to more if two change the end by over 1 % of its value or of
-    `width`.
+    """Round the end of a range outwards to two significant digits. Use more digits if two digits would change the end by over 1 %
+    of its value or of `width`.
     """
     value = float(f"{value:.12g}")  # this removes rounding errors of earlier computations
     if not value or round_significant(value) == value:
@@ -347,7 +352,9 @@ def counts_epochs_of_training(name: str) -> bool:
 
 
 def names_schedule(name: str) -> bool:
-    """Return True if this is Transformers' name for the kind of learning-rate schedule; study files use the same kinds."""
+    """Return True if this is the name that Transformers uses for the kind of learning-rate schedule. Study files use the same kinds
+    as Transformers.
+    """
     return words_of(name)[-3:] == ["lr", "scheduler", "type"]
 
 
@@ -369,13 +376,14 @@ _SCHEDULE_WORDS = frozenset(
 
 @lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
-    """Return True if the name denotes a learning rate, as opposed to a parameter of its schedule."""
+    """Return True if the name denotes a learning rate, but not a parameter of the learning-rate schedule."""
     words = set(words_of(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SCHEDULE_WORDS
 
 
 def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
-    """Return the scale for a new range of this hyperparameter; `scale` unless its name suggests another one.
+    """Return the scale for a new range of this hyperparameter: `scale`, unless the hyperparameter's name suggests a different
+    scale.
 
     A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps. If this number of steps differs
     tenfold between the ends of a range, the scale is reverse-log, because on a linear scale few trials would lie near 1.

@@ -1,4 +1,4 @@
-"""The study spec: the search space of a study and the reasons for it. `spec_yaml` reads and writes specs."""
+"""The study spec: the search space of a study, with reasons. `spec_yaml` reads and writes specs as YAML."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "s
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
 SAME = "the same in every trial"
-"""Reason for fixing a parameter: the trials did not vary it. Study files list parameters with this reason as constants."""
+"""Reason for fixing a parameter that the trials did not vary. Study files list parameters with this reason as constants."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
@@ -47,7 +47,9 @@ class Objective(BaseModel):
 
 
 class SpecEntryError(ValueError):
-    """A validation error in a study file, with the keys that lead to the wrong entry; these keys serve to find the line number."""
+    """A validation error in a study file, with the nested keys that lead to the wrong entry. The keys are used to find the entry's
+    line number.
+    """
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -275,10 +277,10 @@ class StudySpec(BaseModel):
                 raise SpecEntryError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the trial {parameter: value} with all parameters added that can be computed from it.
+        """Return the trial {parameter: value}, with all further parameters that can be computed from its values.
 
-        Derived parameters are computed by `formula`, searched ones by `equals`. A parameter is left out if its condition is not
-        met or if its value is not finite.
+        Derived parameters are computed by `formula`, searched parameters by `equals`. A parameter is left out if its condition is
+        not met or if its value is not finite.
         """
         values = dict(trial)
         missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
@@ -321,7 +323,7 @@ class StudySpec(BaseModel):
         return True
 
     def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value; unchanged if the parameter is a constant with this value."""
+        """Return the parameter fixed at this value; return it unchanged if it is already a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)
         return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 

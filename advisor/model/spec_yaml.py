@@ -1,4 +1,4 @@
-"""Reads and writes study files: a `StudySpec` as readable YAML that is read back without changes.
+"""Reads and writes study files, which contain a `StudySpec` as readable YAML. Reading a written file restores the same spec.
 
 Scalars follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
 """
@@ -65,7 +65,9 @@ for _reader in (_Loader, _Dumper):
 
 
 def load(path: Path) -> StudySpec:
-    """Read the study in the file. Raises AdvisorError in one line, with the key and line number of the error."""
+    """Read the study in the file. Raises AdvisorError with a one-line message that contains the key and line number of the
+    error.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -166,7 +168,7 @@ def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file."""
     full_schema = StudySpec.model_json_schema()
-    # StudySpec refers to itself, so pydantic moves it to $defs; users of the schema expect its keys at the top level.
+    # StudySpec refers to itself, so pydantic moves its schema to $defs. Users of the schema expect the keys at the top level.
     study_schema = full_schema["$defs"]["StudySpec"]
     value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
     study_schema["properties"]["constants"] = {
@@ -196,7 +198,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
 
 
 def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the study file. differences: comment on each parameter that differs from the last round."""
+    """Yield the lines of the study file. differences: maps each parameter that differs from the last round to a comment."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
@@ -296,7 +298,7 @@ def _region(region: Region) -> Iterator[str]:
 
 
 def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
-    """Return a comment on each parameter that differs from the one in `parent` in more than the reason."""
+    """Return a comment on each parameter that differs from the parameter in `parent`, unless only the reason differs."""
     comments = {}
     for name, parameter in spec.parameters.items():
         old_parameter = parent.parameters.get(name)
@@ -309,7 +311,7 @@ def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -
 
 
 def describe(parameter: Parameter, verb: str = "searched") -> str:
-    """Describe on one line how the study treated the parameter: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`.
+    """Describe on one line how the study treated the parameter, such as `searched 1e-05 to 0.001 (log)` or `fixed it at 64`.
 
     verb: first word if the study varied the parameter.
     """
@@ -329,7 +331,7 @@ def _entry(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _why(text: str) -> Iterator[str]:
-    """Yield the lines of a parameter's or a region's reason."""
+    """Yield the lines of the study file that contain the reason for a parameter or region."""
     yield from _wrapped_lines({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
 
 

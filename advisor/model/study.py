@@ -1,7 +1,7 @@
 """A study as data: its trials with their hyperparameters and curves, independent of any experiment tracker.
 
-Each metric stores its curves in one columnar block; a `Curve` is a view of it. The cost of a trial is its objective, negated if
-higher is better, so lower costs are always better. Rules compare costs and need not know the direction.
+Each metric stores its curves in one columnar block; a `Curve` is a view of it. The cost of a trial is its objective value, negated
+if higher is better, so lower costs are always better. Rules compare costs and need not know the objective's direction.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from advisor.model.spec import Parameter, StudySpec
 
 Status = Literal[
     "complete",
-    "early_stopped",  # ended by its own early-stopping rule (patience); its best result is valid
-    "pruned",  # ended by a tuner because other trials were better; its result at full length is unknown
+    "early_stopped",  # ended by the training's own early-stopping rule (patience); the best result is valid
+    "pruned",  # ended by a tuner because other trials were better; the result at full length is unknown
     "stopped",
     "diverged",
-    "not_learned",  # ended at the chance level or on another degenerate plateau
+    "not_learned",  # ended at chance level or on a similar degenerate plateau
     "infeasible",
     "no_data",
     "running",
 ]
-"""Status of a trial. `advisor.contract.STATUSES` explains the values that adapters write; the others are inferred from the curves.
+"""Status of a trial. `advisor.contract.STATUSES` explains the values that adapters write; all other values are inferred from the
+curves.
 """
 
 DIGITS = 6
-"""Significant digits of a result; trials whose results have the same digits tie. 32-bit floats have about seven."""
+"""Number of significant digits of a result; trials whose results have the same digits tie. 32-bit floats have about seven
+digits.
+"""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
@@ -47,7 +50,7 @@ Signal = Literal[
     "learning_rate",
     "step_time",  # seconds per optimizer step
     "data_wait",  # seconds per step spent waiting for data
-    "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is one
+    "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is a GPU
     "examples_per_second",
     "clipped",  # share of updates whose gradient was clipped
     "loss_scale",  # factor by which the gradient scaler multiplies the loss
@@ -94,7 +97,7 @@ class Curve:
 
 
 def digits(value: float) -> float:
-    """Return the value with `DIGITS` significant digits: sums of equal numbers differ by rounding."""
+    """Round the value to `DIGITS` significant digits, because sums of equal numbers differ by rounding."""
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -138,7 +141,7 @@ class Trial:
     round: int | None = None
     """Number of the earlier round that the trial comes from; None for a trial of this study."""
     reason: str = ""
-    """Reason for the status, as a clause ("its training loss is NaN from step 300 on"), if it was inferred; empty if it was
+    """Reason for an inferred status, as a clause ("its training loss is NaN from step 300 on"); empty if the status was
     recorded.
     """
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +156,7 @@ class Trial:
 
     @property
     def commit(self) -> str:
-        """Git commit of the training code, as an adapter or else MLflow recorded it; empty if unknown."""
+        """Git commit of the training code, recorded by an adapter or, without an adapter, by MLflow; empty if unknown."""
         return self.facts.get("git_commit") or self.facts.get("source_commit", "")
 
     def parsed_fact(self, name: str) -> Any:
@@ -172,9 +175,9 @@ class Study:
     """The declared or inferred spec; its `parameters` contain every hyperparameter."""
     trials: tuple[Trial, ...]
     metrics: Mapping[str, CurveBlock]
-    """Curves of each metric, keyed by the name as logged."""
+    """Curves of each metric, keyed by the metric's logged name."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Logged metric name for each signal."""
+    """Maps each signal to the logged name of its metric."""
     inferred: Mapping[str, str] = field(default_factory=dict)
     """Explanation of how each undeclared property was inferred. Keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
@@ -184,10 +187,13 @@ class Study:
     kind: Kind = "unknown"
     """Kind of workload."""
     target: float | None = None
-    """Value of the objective at which every training stopped, so that results are equal by design; None if there is no such value.
+    """Objective value at which every training stopped, so that results are equal by design; None if trainings did not stop at a
+    common value.
     """
     lengths: Mapping[str, float] = field(default_factory=dict)
-    """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show this."""
+    """Maps each fixed hyperparameter that sets the training length, although its name does not show this, to the number of steps
+    per unit.
+    """
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()
@@ -230,12 +236,14 @@ class Study:
         return _EMPTY if block is None else block.curve(trial.index)
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the trial's curve of a signal, under any metric name; empty if the trial did not log it."""
+        """Return the trial's curve of a signal, whatever its metric is called; empty if the trial did not log the signal."""
         name = self.signals.get(signal)
         return _EMPTY if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the maximum of a signal in each logged window, or else the signal's curve; averages would hide spikes."""
+        """Return the maximum of a signal in each logging window, because averages hide spikes; without logged maxima, return the
+        signal's curve.
+        """
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY
@@ -252,10 +260,11 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data (lower is better): the objective on training data, or else a training loss.
+        """Return the trial's cost on training data (lower is better): the objective on training data; if it was not logged, a
+        training loss.
 
         The curve is empty if neither was logged. Values of `cost_curve` are comparable with the objective on training data, but not
-        with a loss.
+        with a training loss.
         """
         train_objective = self.curve(trial, "train_objective")
         if len(train_objective):
@@ -264,7 +273,7 @@ class Study:
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
-        """Return the trial's planned number of steps, from its own facts or else from the study; NaN if unknown."""
+        """Return the trial's planned number of steps, from the trial's facts, else from the study; NaN if unknown."""
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0:
             return own
@@ -326,9 +335,10 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, or those of `trials` that are comparable, best first.
+        """Return the comparable trials of the study, or only the comparable ones among `trials`, best first.
 
-        Trials whose best costs have the same digits, such as a perfect score, are ordered by the mean cost in the second half.
+        Trials whose best costs agree to `DIGITS` digits, such as perfect scores, are ordered by the mean cost in the second half of
+        training.
         """
         if trials is None:
             return list(self._ranked)
@@ -341,7 +351,7 @@ class Study:
         return sorted(comparable_trials, key=self.rank_key)
 
     def rank_key(self, trial: Trial) -> tuple[float, float]:
-        """Return (best cost, mean cost in the second half), the order of trials. Trials with the same key tie."""
+        """Return the sort key of a trial: (best cost, mean cost in the second half of training). Trials with the same key tie."""
         return digits(self.costs[trial.index]), digits(self.late_cost(trial))
 
     def late_cost(self, trial: Trial) -> float:
@@ -354,6 +364,8 @@ class Study:
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return the trials' positions in the range of parameter `name`: 0 at the low end, 1 at the high end; NaN if missing."""
+        """Return the trials' positions in the range of parameter `name`: 0 at the low end, 1 at the high end, NaN if the trial
+        lacks the parameter.
+        """
         chosen = self.trials if trials is None else trials
         return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])

@@ -7,7 +7,7 @@
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
 | fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
 
-The limits are not strict: if the best trials lie at the end of a usual range, the search goes beyond it by a small step.
+The limits are not strict: if the best trials lie at an end of the usual range, the search extends beyond this end by a small step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor.model import optimizers
 from advisor.model.space import words_of
 
 HALF_DECADE = math.sqrt(10)
-"""Usual ratio between the best learning rate and an end of a range around it."""
+"""Usual ratio between the best learning rate and each end of a range around it."""
 
 
 class UsualRates(NamedTuple):
@@ -54,17 +54,19 @@ BY_OPTIMIZER = {
     "adafactor": ADAM._replace(training="Adafactor"),
     "lion": LION,
 }
-"""Usual rates by a word in the name of the optimizer; adamw_torch and paged_adamw_8bit, for example, are AdamW."""
+"""Usual learning rates, keyed by a word in the optimizer's name; for example, adamw_torch and paged_adamw_8bit both count as
+AdamW.
+"""
 
 MAX_TEXT = 200
-"""Maximum number of characters of a name or value to search for words."""
+"""Maximum number of characters of a name or value that is searched for words."""
 _OFF_WORDS = frozenset(("", "0", "false", "no", "none", "null"))
 _PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
 _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
 
 def of_optimizer(name: str) -> UsualRates | None:
-    """Return the usual rates of the optimizer with this name; None if the table does not contain it."""
+    """Return the usual learning rates of the optimizer with this name; None if `BY_OPTIMIZER` does not contain the optimizer."""
     words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_of(name)]
     return next((BY_OPTIMIZER[w] for w in words if w in BY_OPTIMIZER), None)
 
@@ -72,15 +74,15 @@ def of_optimizer(name: str) -> UsualRates | None:
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     """Return True if the logged parameters of a run show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
-    # Strings for a fast first check, because a run can have a thousand parameters: each matching word contains one of these
-    # strings strings.
+    # A fast first check, because a run can have a thousand parameters: every matching word contains one of these strings strings
+    # strings.
     possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
     return possible and any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
 
 
 @lru_cache(maxsize=10_000)
 def names_pretrained(text: str) -> bool:
-    """Return True if a name, such as that of a study, shows that a pretrained model is fine-tuned."""
+    """Return True if a name, such as a study's name, shows that a pretrained model is fine-tuned."""
     words = set(words_of(text[:MAX_TEXT]))
     return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_PAIRS)
 

@@ -12,7 +12,7 @@ from advisor.model.space import Value, round_significant
 MISSING = "–"
 _REPLACEMENT = "\ufffd"
 _SPACES = re.compile(r"\s+")
-# Unicode marks that change the direction of the text after them, even outside their own HTML element.
+# Unicode marks that change the direction of the following text, even outside the HTML element that contains the mark.
 _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
@@ -34,8 +34,9 @@ def _is_unsafe(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text`; if it is longer than `length`, omit its middle, because names often differ only in the first or last
-    characters."""
+    """Clean `text`. If the text is longer than `length`, omit its middle, because names often differ only in their first or last
+    characters.
+    """
     text = clean(text)
     if len(text) <= length:
         return text

@@ -1,4 +1,4 @@
-"""Plans the next studies: `merge` combines the changes of all findings, `designs` contains the playbook's own study designs."""
+"""Plans the next studies: `merge` combines the changes of all findings; `designs` contains the study designs of the playbook."""
 
 from advisor.planning.follow import Deferred
 from advisor.planning.merge import Plan, file_names, plan

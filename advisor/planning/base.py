@@ -1,4 +1,4 @@
-"""Creates the study that changes are applied to, and provides helpers that several designs share."""
+"""Creates the draft of the next study, to which findings apply their changes, and provides helpers for several study designs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ OTHER_LENGTH = (
 )
 SAME_EPOCHS = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
 LONGER = 1.5
-"""Minimum ratio of the trials' last steps to the declared length at which one of the two is wrong or in another unit."""
+"""Minimum ratio of the trials' median last step to the declared `max_train_steps` at which we report a mismatch: one of the two
+numbers is wrong, or their units differ.
+"""
 SHORTER = 0.9
-"""Minimum ratio of a trial's last step to the study's length at which the trial has this length."""
+"""Minimum ratio of a trial's last step to the study's `max_train_steps` at which the trial counts as trained to full length."""
 
 AFTER_FIX = "Search again once this is done: "
-"""Start of the goal of a study that waits for a fix by hand."""
+"""First words of a study's goal if the user must fix something by hand before the study."""
 MIN_TRIALS = 5
-"""Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
+"""Minimum number of trials in a search; with fewer trials, no rule about the search space has enough data."""
 
 
 def base(study: Study) -> StudySpec:
-    """Return the study to change, with the next round number: the analysed study, or the study that the analysed probe prepared."""
+    """Return the study that the findings will change, with the next round number. It is a copy of the analysed study; after a
+    probe, it is the study that the probe prepared.
+    """
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
@@ -69,9 +73,9 @@ def name_of_round(spec: StudySpec, number: int) -> str:
 
 
 def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
-    """Return the best trial's values of the spec's hyperparameters; for a probe with a baseline, the values that the probe fixes.
+    """Return the best trial's values of the spec's hyperparameters; empty if no trial has a result.
 
-    The result is empty if no trial has a result.
+    For a probe with a baseline, return the values that the probe fixes.
     """
     values: dict[str, Value] = {}
     if study.probe is not None and study.spec.baseline is not None:
@@ -87,13 +91,13 @@ def setting_of(trial: Trial, spec: StudySpec) -> dict[str, Value]:
 
 
 def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:
-    """Return every hyperparameter fixed at its value in the setting; a hyperparameter with a formula is computed instead."""
+    """Return every hyperparameter, fixed at its value in the setting. A hyperparameter with a formula is not fixed but computed."""
     why = "as in the best trial so far"
     return {n: computed_parameter(n, setting, spec) or spec.fixed_at(n, value, why=why) for n, value in setting.items()}
 
 
 def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
-    """Return the hyperparameter as a derived one if the spec computes it from others in the setting, else None."""
+    """Return the hyperparameter with its formula if the formula needs only hyperparameters in the setting, else None."""
     parameter = spec.parameters[name]
     if parameter.formula is None or not formula.parse(parameter.formula).names <= setting.keys():
         return None
@@ -101,25 +105,29 @@ def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) ->
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """Return the name of the study's learning rate, or None. If there are several, a searched one is preferred."""
+    """Return the name of the study's learning rate, or None. If the study has several learning rates, prefer a searched one."""
     names = [n for n in spec.parameters if is_learning_rate(n)]
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
 
 def searches(spec: StudySpec) -> bool:
-    """Return whether each trial of the study has a different setting, drawn from the space."""
+    """Return whether each trial of the study has a different setting, drawn from the search space."""
     return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
 def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
-    """Validate the spec, because `model_copy` does not, except for parameters of `before`, a valid spec. Raises ValidationError."""
+    """Validate the spec, because `model_copy` does not. Skip parameters taken unchanged from `before`, a valid spec. Raises
+    ValidationError.
+    """
     valid = before.parameters if before is not None else {}
     parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
     return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})
 
 
 def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the spec with each fixed length of training (`Study.lengths`) equal to its `max_train_steps`."""
+    """Return the spec with each fixed hyperparameter that sets the training length (`Study.lengths`), such as epochs, adapted to
+    `max_train_steps`.
+    """
     for name, per in study.lengths.items():
         old = spec.parameters.get(name)
         if old is None or old.role != "fixed" or not spec.max_train_steps:
@@ -131,7 +139,9 @@ def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield advice on test data as the objective, and on a batch size that this study searched and the next one fixes."""
+    """Yield notes for the next study: an objective on test data, a declared training length that does not fit the trials, and a
+    batch size that becomes fixed.
+    """
     objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
         yield VALIDATE.format(metric=objective.metric)
@@ -148,9 +158,10 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
 
 
 def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
-    """Return the length of training; if the next study fixes a searched batch size, the length of the trials with this size.
+    """Return the training length of the next study in steps.
 
-    With equal numbers of epochs, larger batches take fewer steps.
+    If the next study fixes a batch size that this study searched, use the length of the trials with this batch size: larger batches
+    need fewer steps per epoch.
     """
     whole = study.spec.max_train_steps
     fixed = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
@@ -162,7 +173,7 @@ def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
 
 
 def _evaluation_interval(study: Study) -> int | None:
-    """Return the number of steps between two evaluations in most trials; None if it is irregular or unknown."""
+    """Return the number of steps between two evaluations; None if it is unknown, or differs in over a tenth of the intervals."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
     if not gaps:
         return None

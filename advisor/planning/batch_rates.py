@@ -1,8 +1,9 @@
-"""Widens the range of the learning rate if the trials with the next study's batch size call for it.
+"""Widens the range of the learning rate if trials near the next study's batch size suggest a best rate outside it.
 
-The best learning rate grows with the batch size, so the trials of all sizes together can place the rate's range too low for a large
-batch size, or too high for a small one. If the best trial near the new batch size has the outermost rate of the trials near it, the
-range reaches half a decade beyond: as far as the best rate moves for ten times the batch size, if it grows with the square root.
+The best learning rate grows with the batch size. So a learning-rate range based on trials of all batch sizes can be too low for a
+large batch size, or too high for a small one. If, among the trials near the new batch size, the best trial has the lowest or
+highest learning rate, the range is extended to half a decade beyond that rate. The best rate moves by this much for ten times the
+batch size if it grows with the square root of the batch size.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from advisor.planning.base import validate
 from advisor.planning.goals import with_range
 
 NEAR = 1.5
-"""Maximum ratio between the batch size of a trial and that of the next study. Our choice."""
+"""Maximum ratio between the batch sizes of a trial and of the next study at which the trial counts as near. Our choice."""
 MIN_NEAR = 3
-"""Minimum number of trials near this size with a result; with fewer, the best trial is too often the outermost. Our choice."""
+"""Minimum number of trials with a result near the next study's batch size. With fewer trials, the best one has the lowest or
+highest learning rate too often by chance. Our choice.
+"""
 
 
 def with_room(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with wider ranges of learning rates, if it fixes a batch size that `study` searched."""
+    """Return the study `spec`. If it fixes a batch size that `study` searched, the ranges of its learning rates may be wider."""
     fixed = [n for n in study.searched if parameter_kinds.is_batch_size(n) and _fixes_parameter(spec, n)]
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
     for size in fixed[:1] if spec.probe is None and not spec.settings else ():
@@ -53,7 +56,7 @@ def _fixes_parameter(spec: StudySpec, name: str) -> bool:
 
 
 def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
-    """Yield the trials that ended with about this batch size."""
+    """Yield the ended trials whose batch size is within a factor of `NEAR` of `size`."""
     for trial in study.trials:
         tried = as_number(trial.params.get(name))
         if study.ended[trial.index] and tried > 0 and size / NEAR <= tried <= size * NEAR:
@@ -61,8 +64,8 @@ def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
 
 
 def _contradicts_trend(study: Study, rate: str, size: str, near: Trial) -> bool:
-    """Return whether the study's best trial has a lower rate at a larger batch size than `near`, or a higher rate at a smaller
-    size.
+    """Return whether the study's best trial, compared with the trial `near`, has a lower learning rate at a larger batch size, or a
+    higher learning rate at a smaller batch size.
     """
     best = study.ranked()[0]
     rates, sizes = ([as_number(t.params.get(n)) for t in (best, near)] for n in (rate, size))
@@ -70,10 +73,10 @@ def _contradicts_trend(study: Study, rate: str, size: str, near: Trial) -> bool:
 
 
 def _with_room_beyond(old: Parameter, rate: str, size: str, successful: list[Trial], near: list[Trial]) -> Parameter:
-    """Return the range of the rate with room beyond the best rate of these trials, on each side on which that rate is the
-    outermost.
+    """Return the range of the learning rate. If the best trial of `near` has their lowest or their highest rate, extend the range
+    beyond it.
 
-    successful: the trials of `near` with a result, best first.
+    successful: trials of `near` with a result, best first.
     """
     best, tried = as_number(successful[0].params.get(rate)), [as_number(t.params.get(rate)) for t in near]
     low, high, (least, most) = old.low, old.high, old.reach

@@ -1,7 +1,7 @@
-"""Chooses the batch size of the next study: a power of two, by throughput and memory if they are known.
+"""Chooses the batch size of the next study: a power of two, based on throughput and memory if the trials logged them.
 
-Playbook: "Choosing the batch size". The batch size is not tuned for validation quality: if the optimizer is tuned for each size,
-results hardly depend on it, but training time does.
+Playbook: "Choosing the batch size". The batch size is not tuned for validation quality. If the optimizer is tuned for each batch
+size, results hardly depend on the batch size, but training time does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEASURE = (
 
 
 def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
-    """Return the batch size of the next study: fixed or, if its values are compared or no trial has a result, a list.
+    """Return the batch size of the next study: a list of choices if its values are compared or no trial has a result, else fixed.
 
     best: batch size of the best trial; None if it is unknown.
     """
@@ -29,7 +29,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
         return _batch_size_choices(parameter, study, name)
     fastest = throughput.recommended_batch_size(study, name)
     size = fastest or throughput.largest_good_batch_size(study, name) or as_number(best)
-    if not size > 0:  # a word such as "auto"
+    if not size > 0:  # not a number, such as "auto"
         return parameter.fixed_at(best, why="as in the best trial")
     value = throughput.usable_size(study, name, size)
     whole = int(value) if value.is_integer() else value
@@ -37,7 +37,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
 
 
 def needs_throughput(study: Study) -> bool:
-    """Return whether the study searched a batch size, but did not log the throughput that should decide it."""
+    """Return whether the study logged the throughput of fewer than two batch sizes, too few to choose one by throughput."""
     return len(throughput.throughputs(study)) < 2
 
 
@@ -60,7 +60,7 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
 
 
 def _batch_size_choices(parameter: Parameter, study: Study, name: str) -> Parameter:
-    """Return the batch size as a list: its choices, or the powers of two in its range that do not run out of memory."""
+    """Return the batch size as a list of choices: the declared choices, or all powers of two in its range that fit into memory."""
     if not parameter.numeric:
         return parameter
     assert parameter.low is not None

@@ -1,12 +1,13 @@
-"""The number of trials of the next studies, and which of them a budget pays for.
+"""Determines the number of trials of each next study, and fits the studies into a budget.
 
-*How many trials.* As many as are needed to show a quadratic response of all searched hyperparameters and the noise around it; until
-an effect is found, as many as are needed to find one (`states.trials_needed`). Results of trials of the same length in the new
-space are used, unless a range was extended: they say nothing about the added part of the range. The number of trials in a design's
-study stays.
+*How many trials.* A search needs enough trials to estimate a quadratic response to all searched hyperparameters and the noise
+around it. While no hyperparameter has a known effect, it also needs enough trials to detect one (`states.trials_needed`). Earlier
+results count if they have the same training length and lie in the new space. If a range was extended, none counts, because earlier
+trials do not cover the added part. A study from one of the playbook's designs keeps its number of trials.
 
-*Budget.* In steps, or in hours from the logged step times. It pays for the studies in their order. A study that it cannot pay for
-searches fewer hyperparameters; the notes say what is left out.
+*Budget.* A budget is a number of steps or a time; times are estimated from logged step times. The budget pays for the studies in
+their order. If the budget is too small for a study, the study searches fewer hyperparameters, and its notes say which ones it
+omits.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from advisor.planning.merge import Plan
 from advisor.planning.states import effect_of, settings_needed, trials_needed
 
 PER_VALUE = 6
-"""Minimum number of trials of each value of a scientific hyperparameter if other hyperparameters are tuned for each value. Our
-choice.
+"""Minimum number of trials per value of a scientific hyperparameter if other hyperparameters are tuned for each value. Our choice.
 """
 MAX_GROWTH = 2
-"""Maximum ratio of the next study's trials to the last one's. Instead of more trials at once, look at the first half of them."""
+"""Maximum ratio of the next study's number of trials to the last study's. If more trials are needed, users should look at the first
+results before they run the remaining trials.
+"""
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
 _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
 """A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
@@ -47,7 +49,7 @@ _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\
 
 
 def with_trial_numbers(study: Study, following: Plan) -> tuple[StudySpec, ...]:
-    """Return the next studies with as many trials as their questions need."""
+    """Return the next studies, each with as many trials as its question needs."""
     carried = base(study).trials or 1
     made: list[StudySpec] = []
     for spec in following.specs:
@@ -60,10 +62,10 @@ def with_trial_numbers(study: Study, following: Plan) -> tuple[StudySpec, ...]:
 
 
 def _with_trial_number(study: Study, spec: StudySpec, carried: int, *, scores_changed: bool, first: bool) -> StudySpec:
-    """Return the search with as many trials as it needs, unless a finding asked for more than `carried` trials.
+    """Return the search with as many trials as it needs. If a finding already raised the number above `carried`, that number stays.
 
-    scores_changed: earlier trials do not count, because their scores are not comparable. The notes of the first study offer a
-    search of fewer hyperparameters, if there is one.
+    scores_changed: earlier trials do not count, because their scores are not comparable with new ones. first: add a note that
+    offers a cheaper search of fewer hyperparameters, if one exists.
     """
     needed = trials_needed(effect_of(study), len(spec.searched))
     counted = 0 if scores_changed else _earlier_results(study, spec)
@@ -74,29 +76,32 @@ def _with_trial_number(study: Study, spec: StudySpec, carried: int, *, scores_ch
 
 
 def _coefficient_count(spec: StudySpec) -> int:
-    """Return the number of coefficients of a quadratic response of the searched hyperparameters."""
+    """Return the number of coefficients of a quadratic response to the searched hyperparameters."""
     numbers = sum(p.numeric for p in spec.searched.values())
     return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
 
 
 def _next_trials(spec: StudySpec, needed: int) -> int:
-    """Return the number of further trials; these alone determine a quadratic response, and each choice gets at least one trial."""
+    """Return the number of trials to run in the next search: at least one per coefficient of a quadratic response and one per
+    choice.
+    """
     carried = spec.trials or needed
     least = max(_coefficient_count(spec), min(RATE_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _min_trials(spec))
 
 
 def _earlier_results(study: Study, spec: StudySpec) -> int:
-    """Return the number of earlier results that count for the study: the results in its space, or 0 if it trains longer.
+    """Return the number of earlier results that count for the next study: results in its space, or 0 if it trains longer.
 
-    Training is only shortened if its last part does not improve the objective, so the results stay about the same.
+    Results of longer earlier trials count, because a study is only shortened if the last part of training does not improve the
+    objective.
     """
     longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
     return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
 
 
 def size_reason(study: Study, spec: StudySpec) -> str:
-    """Return the reason for the number of trials of a search, as a clause; empty for a study of another kind."""
+    """Return the reason for a search's number of trials, as a clause; empty for studies that are not searches."""
     if spec.settings and any(p.numeric for p in spec.searched.values()):
         return new_scores.FIRST
     if not searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
@@ -115,8 +120,8 @@ def size_reason(study: Study, spec: StudySpec) -> str:
 def _min_trials(spec: StudySpec) -> int:
     """Return the minimum number of trials of a search.
 
-    This number suffices for a learning rate alone, gives each choice at least one trial, and gives each compared value enough
-    trials to tune the other hyperparameters.
+    Each choice gets at least one trial, and each compared value gets enough trials to tune the other hyperparameters. A search of
+    only a learning rate needs `RATE_TRIALS`.
     """
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return RATE_TRIALS
@@ -126,7 +131,7 @@ def _min_trials(spec: StudySpec) -> int:
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
-    """Return the note that offers a search of fewer hyperparameters; empty if there is none."""
+    """Return a note that offers a cheaper search of fewer hyperparameters; empty if no such search exists."""
     new = changed_ranges(study, spec)
     fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="", keep=new)
     if fewer is None:
@@ -157,7 +162,7 @@ class Budget:
 
 
 def parse(text: str) -> Budget:
-    """Return the budget that a text such as `40h`, `90 min` or `2e6 steps` states. Raises AdvisorError if it has another form."""
+    """Parse a budget such as `40h`, `90 min` or `2e6 steps`. Raises AdvisorError for text in any other form."""
     match = _BUDGET.fullmatch(text.strip().lower())
     if match is not None:
         amount, unit = float(match[1].replace(",", "").replace("_", "")), match[2]
@@ -168,7 +173,9 @@ def parse(text: str) -> Budget:
 
 
 def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[StudySpec, ...]:
-    """Return the next studies that the budget pays for. Raises AdvisorError if it pays for no trial, or the costs are unknown."""
+    """Return the next studies that the budget pays for. Raises AdvisorError if the budget is too small for one trial, or if costs
+    are unknown.
+    """
     left = budget.amount
     made: list[StudySpec] = []
     dropped: list[StudySpec] = []
@@ -195,7 +202,7 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
 
 
 def _affordable(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec | None:
-    """Return the study with at most this many runs; None if these are too few to answer the study's question."""
+    """Return the study with at most `runs` runs; None if these are too few to answer the study's question."""
     trials = runs // (spec.seeds or 1)
     if trials >= (spec.trials or 1):
         return spec

@@ -1,8 +1,8 @@
-"""The next study if no rule recommends a change.
+"""Chooses the next study if no rule recommends a change.
 
-The planner exploits only on positive evidence (`states`). While a question is open, the cheapest study that answers it comes
-first: a search of the learning rate for a newly fixed batch size, a search of fewer hyperparameters, or more trials of the same
-space. Long runs and repeats of the best trial follow.
+The planner switches from exploration to exploitation only on positive evidence (`states`). While evidence is missing, it plans the
+cheapest study that provides it: a search of the learning rate for a newly fixed batch size, a search of fewer hyperparameters, or
+more trials of the same space. Long runs and repeats of the best trial come last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from advisor.planning.states import EFFECT, Evidence, assess, settings_needed
 from advisor.stats import power
 
 MAX_GAIN = 0.05
-"""Maximum probability of finding a better setting, by the model, at which a search of a settled space is left out."""
+"""Maximum probability that a search finds a better setting, according to the model, at which we skip this search of a settled
+space.
+"""
 HARDLY = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance}."
@@ -53,7 +55,7 @@ DEPLOY = "If these runs agree, measure their setting on {data}, once, and deploy
 def closing_study(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> StudySpec | None:
-    """Return the next study if no rule recommends a change. None if nothing is left to do or a probe prepared no study."""
+    """Return the next study if no rule recommends a change; None if nothing is left to do or a probe prepared no study."""
     name = name_of_round(base, base.round)
     if study.spec.baseline is not None:
         return base.model_copy(update={"study": name, "goal": f"Resume the study that {study.name} prepared"})
@@ -67,9 +69,9 @@ def closing_study(
 
 
 def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Return a study that only has more or shorter trials or narrower ranges, changed so that it also answers open questions.
+    """Adapt a study that only has more trials, shorter trials or narrower ranges, so that it also answers open questions.
 
-    If there are too few trials for all hyperparameters, it searches only some of them, including all whose ranges it changes.
+    If it has too few trials for all hyperparameters, it searches only some of them, including all with changed ranges.
     """
     evidence = assess(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
@@ -88,8 +90,8 @@ def stopped_if_settled(
 ) -> tuple[StudySpec | None, str]:
     """Return (repeats of the best setting, "") instead of a search that would hardly find a better one.
 
-    If the best setting was repeated already, return (None, the reason to stop). This applies only to a search in the space of
-    `study` that compares nothing and is not known to be wrong; any other study is returned unchanged, with "".
+    If the best setting was repeated already, return (None, the reason to stop). Only a search that compares nothing, in the space
+    of `study`, is replaced; return any other study unchanged, with "". The space must not be known to be wrong.
     """
     chance = None if still_compares(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
     if chance is None:
@@ -106,7 +108,7 @@ def stopped_if_settled(
 
 
 def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
-    """Return the maximum probability that the search finds a better setting, if it would hardly find one; else None."""
+    """Return an upper bound of the probability that the search finds a better setting, if this probability is small; else None."""
     best = trials_inside(spec, study.ranked()[:1])
     if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_differently(study, spec) or not best:
         return None
@@ -122,7 +124,7 @@ def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[R
 def _candidates(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
-    # More settings cannot be better than a perfect one, and do not show which of the compared settings is better.
+    # No further setting can beat a perfect one, and further settings do not show which of the compared settings is better.
     compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared(study)
     if validation.perfect_trials(study) or compares:
         yield reseed(study, base)
@@ -146,9 +148,9 @@ def _candidates(
 
 
 def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return a search of the learning rate for the batch size that the study searched and the next one fixes.
+    """Return a search of the learning rate for a batch size that this study searched and the next study fixes.
 
-    None if enough settings were tried at this batch size.
+    Return None if enough settings were already tried at this batch size.
     """
     sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and base.parameters[n].role == "fixed"]
     rates = [n for n in base.searched if is_learning_rate(n)]
@@ -170,7 +172,9 @@ def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
 
 
 def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
-    """Return the learning rate in a range of at least a decade, if its range was inferred from rates that are closer together."""
+    """Return the learning rate. If its range was inferred from tried rates and covers less than a decade, widen the range to a
+    decade.
+    """
     if (
         name not in study.inferred
         or rate.low is None
@@ -185,9 +189,9 @@ def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
 
 
 def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return repeats of the best setting, which show if the results are noise.
+    """Return repeats of the best setting, which show if differences between trials are only noise.
 
-    None if fewer trials were run than are needed to tune a learning rate alone, or if the setting was repeated already.
+    Return None if this setting was repeated already, or if fewer than `RATE_TRIALS` settings were tried.
     """
     again = reseed(study, base) if len(settings.read(study)) >= RATE_TRIALS else None
     return again and again.model_copy(
@@ -196,7 +200,9 @@ def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
 
 
 def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
-    """Return the repeats with a note on the effect that the trials so far would have shown, if a test for an effect found none."""
+    """Return the study of repeats. If a test found no effect of any hyperparameter, note the smallest effect that this test would
+    have found.
+    """
     tried, searched = settings.read(study).successes, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
     if pruned or evidence.effect == "fine" or not searched or power.detectable_effect(tried, searched) > EFFECT:

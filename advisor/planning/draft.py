@@ -1,6 +1,7 @@
-"""The study that changes are applied to. Once a rule has set a part of the study, later rules cannot change it.
+"""The draft of the next study, to which findings apply their changes.
 
-Cuts of a range are the exception: the tighter one wins on each side.
+Once a rule has set a part of the draft, later rules cannot change this part. Cuts of a range are an exception: at each end, the
+tighter cut wins.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ class Draft:
     """The next study while the changes of findings are applied to it one after another."""
 
     start: StudySpec
-    """The study before the first change."""
+    """The next study before the first change."""
     current: StudySpec
     owners: dict[Part, str] = field(default_factory=dict)
-    """The rule that has set each part."""
+    """Maps each part of the study to the rule that set it."""
 
     def apply(self, rule: str, change: Change) -> bool:
-        """Apply the change and return whether it altered the study. Raises Conflict if it cannot be applied."""
+        """Apply the change to the draft and return whether the change altered the draft. Raises Conflict if it cannot be
+        applied.
+        """
         if isinstance(change, RepeatTrial) and self.current != self.start:
             raise Conflict("the changed study may find a better trial; that one should be repeated")
         if isinstance(change, SetRange):
@@ -69,7 +72,9 @@ class Draft:
         return True
 
     def _tidied(self, change: SetRange) -> SetRange:
-        """Return the change of a range; an end that does not change is taken from the study, where inferred ends are rounded."""
+        """Return the change of a range. If a new end equals the study's end up to rounding, take the study's end: ends inferred
+        from trials are rounded there.
+        """
         start = self.start.parameters.get(change.parameter)
         if start is None or start.low is None or start.high is None:
             return change
@@ -84,7 +89,9 @@ class Draft:
         return change.model_copy(update=kept)
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
-        """Return the change without the range ends and scale that other rules have already set, except for a tighter cut."""
+        """Return the change without range ends or a scale that other rules have already set; keep a cut that is tighter than the
+        earlier one.
+        """
         now, start = (spec.parameters.get(change.parameter) for spec in (self.current, self.start))
         if now is None or not now.numeric:
             return change
@@ -105,7 +112,7 @@ class Draft:
         return change.model_copy(update=update)
 
     def _agrees(self, change: Change) -> bool:
-        """Return whether an earlier rule already added the same parameter or moved the same field in the same direction."""
+        """Return whether an earlier change already added the same parameter, or moved the same field in the same direction."""
         if isinstance(change, AddParameter):
             return change.name in self.current.searched
         if not isinstance(change, SetField):
@@ -125,7 +132,7 @@ class Draft:
 
 
 def target(change: Change) -> str:
-    """Return the parameter, the field or the schedule that a change concerns."""
+    """Return the name of the parameter or field that a change concerns, or "schedule"."""
     match change:
         case SetRange() | FixParameter() | DropValues() | Reparametrise():
             return change.parameter
@@ -141,7 +148,9 @@ def target(change: Change) -> str:
 
 
 def _parts(change: Change, spec: StudySpec) -> list[Part]:
-    """Return the parts that a change sets: each end and the scale of a numeric range, or anything else as a whole."""
+    """Return the parts of the spec that a change sets. The ends and the scale of a numeric range are separate parts; any other
+    parameter or field is set as a whole.
+    """
     name = target(change)
     now = spec.parameters.get(name)
     if not isinstance(change, SetRange) or now is None or not now.numeric:

@@ -1,4 +1,4 @@
-"""Follows findings: applies their changes to the draft of the next study, or defers them with the reason."""
+"""Follows findings: applies their changes to the draft of the next study, or defers the findings and states the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from advisor.planning.states import assess
 
 
 class Deferred(FrozenModel):
-    """A finding whose changes are not in the first study, with the reason."""
+    """A finding whose changes are not in the first of the next studies, with the reason."""
 
     rule: str
     message: MessageField
@@ -42,18 +42,18 @@ class Follower:
     study: Study
     """The analysed study."""
     findings: Sequence[Finding]
-    """All findings on the study, the most important first."""
+    """All findings on the analysed study, most important first."""
     verdicts: Sequence[Verdict]
     rules: Sequence[Rule]
     draft: Draft
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
-    """Findings that the planned studies already follow, and findings that wait for one of these findings."""
+    """Findings that the planned studies already follow, and findings that wait until one of those has been followed."""
 
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
 
-        edits: edits of the finding's stage, to which changes and notes are added. savings: edits of earlier stages without a study.
+        edits: collects the changes and notes of the finding's stage. savings: edits of earlier stages that have no study.
         """
         if finding.confidence < MIN_CONFIDENCE:
             self.defer(
@@ -67,7 +67,7 @@ class Follower:
             self.defer(finding, f"it probably goes away {_once_followed(cause)}")
             self.settled.append(finding)
             return
-        # Designs need the draft without this finding's changes, so create all changes before applying the first.
+        # Study designs need the draft without this finding's changes, so create all changes before applying the first one.
         before, changes = (
             len(self.deferred),
             [m for c in finding.changes for m in self._designed(finding, c, edits, savings)],
@@ -83,7 +83,9 @@ class Follower:
     def _designed(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the change, or the changes of the design that it requests; empty if the design creates a separate study."""
+        """Return the change itself; if it requests a study design, the design's changes, or none if the design creates a separate
+        study.
+        """
         if not isinstance(change, RunPlan):
             return (self._lengthened(finding, change),)
         try:
@@ -105,7 +107,9 @@ class Follower:
         return ()
 
     def _lengthened(self, finding: Finding, change: Change) -> Change:
-        """Return the change; a lengthening of shorter trials is scaled to the length that the study already has."""
+        """Return the change. If it lengthens trials that are shorter than the draft's training length, apply the same factor to the
+        draft's length.
+        """
         fixed = self.draft.current.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change
@@ -126,25 +130,29 @@ class Follower:
             return False
 
     def defer(self, finding: Finding, reason: str) -> None:
-        """Note that the finding is not followed in the first study, with the first reason for it."""
+        """Record the finding as not followed in the first of the next studies. Only the first reason given for a finding is
+        recorded.
+        """
         if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
             self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
 
     # --- causes -----------------------------------------------------------------------------------------------------------------
 
     def _waits_for(self, finding: Finding) -> Finding | None:
-        """Return the cause that must be fixed before this finding's changes are applied; None if there is none."""
+        """Return the finding that must be fixed before this finding's changes are applied; None if it has no such cause."""
         cause = cause_of(finding, self.findings)
         waits = finding.explained_by is not None and finding.explained_by.waits
         return cause if waits and cause in self.settled else None
 
     def depth(self, finding: Finding) -> int:
-        """Return how many findings precede this one in its causal chain."""
+        """Return the number of findings that precede this finding in its causal chain."""
         cause = cause_of(finding, self.findings)
         return 0 if cause is None else 1 + self.depth(cause)
 
     def needs_manual_fix(self, finding: Finding) -> bool:
-        """Return whether the advice of the finding needs a separate study, so that no study with a lesser goal precedes it."""
+        """Return whether the user must fix something by hand before the next study. Such advice needs a separate study, which no
+        study with a less important goal may precede.
+        """
         if self._waits_for(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
             return False
         blocks = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
@@ -152,7 +160,9 @@ class Follower:
 
 
 def _once_followed(cause: Finding) -> str:
-    """Return when the finding's advice is followed, as a clause. Other findings may set another range than the finding proposes."""
+    """Return the condition for following a finding that this cause explains, as a clause. A changed range is named without its
+    values, because other findings may set different values.
+    """
     ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
     if ranges:
         return f"once the range of {clean(ranges[0])} has changed"

@@ -1,9 +1,9 @@
-"""The probability that a search finds a better setting, and by how much it would be better.
+"""Estimates the probability that a search finds a better setting, and the size of the improvement.
 
-Trials of a random or quasi-random search are exchangeable: the best of n + m trials is one of the m new ones with probability
-m / (n + m). The same argument on the results so far also tells how often the new best trial leads by more than noise, and by how
-much (`advisor.stats.best_of.expected_gain`). It needs no model of the response. On searches of tables of trained networks it was
-better calibrated than a Gaussian process; see `docs/decisions.md`.
+Trials of a random or quasi-random search are exchangeable: after n trials and m new ones, the best of all is a new one with
+probability m / (n + m). Applied to the results so far, the same argument estimates how often the new best trial leads by more than
+noise, and by how much (`advisor.stats.best_of.expected_gain`). This method needs no model of the response. On tabular benchmarks
+(results of already trained networks), it was better calibrated than a Gaussian process; see `docs/decisions.md`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from advisor.planning.base import AFTER_FIX, searches
 from advisor.stats import best_of, difference
 
 MIN_TRIALS = 8
-"""Minimum number of settings that were tried; with fewer, the sizes of gains are not known. Our choice."""
+"""Minimum number of tried settings to estimate a gain; fewer settings do not show how large gains are. Our choice."""
 HOPELESS = 0.1
 """Maximum probability of a gain beyond noise at which a search is not worth its trials. Our choice."""
 NOISE_LEVEL = 0.05
-"""One-sided significance level of a difference between two single runs."""
+"""One-sided significance level at which the difference between two single runs counts as more than noise."""
 
 
 class Gain(NamedTuple):
@@ -35,15 +35,17 @@ class Gain(NamedTuple):
     chance: float
     """Probability of a setting that is better than the best one so far, by more than noise if `beyond_noise`."""
     size: float
-    """Expected improvement of the objective in that case. Gains shrink with the number of trials, so this is closer to an upper
-    bound.
+    """Expected improvement of the objective if the search finds a better setting. Gains shrink with the number of trials, so this
+    value is rather an upper bound.
     """
     beyond_noise: bool
-    """Whether the variation between seeds is known, so that luck does not count as a gain."""
+    """Whether a gain must exceed noise to count; this requires a known variation between seeds."""
 
 
 def hopeless(study: Study, spec: StudySpec) -> bool:
-    """Return whether the search, even with as many trials as were tried so far, would hardly gain more than noise."""
+    """Return whether the search would hardly improve the best result by more than noise, even with as many trials as were run so
+    far.
+    """
     gain = of(study, spec.model_copy(update={"trials": max(spec.trials or 1, len(settings.read(study)))}))
     return gain is not None and gain.beyond_noise and gain.chance <= HOPELESS
 
@@ -51,8 +53,9 @@ def hopeless(study: Study, spec: StudySpec) -> bool:
 def of(study: Study, spec: StudySpec) -> Gain | None:
     """Return the expected gain of the search `spec`.
 
-    None if its trials are not exchangeable with the study's trials: after a fix by hand, with another space, length or schedule of
-    training, with a sampler that used results, or with pruned or too few trials.
+    Return None if its trials are not exchangeable with the study's trials: the user must fix something first; the space, the
+    training length or the schedule differs; a sampler uses earlier results; or trials were pruned. Also return None with too few
+    trials.
     """
     if (
         study.probe is not None
@@ -84,7 +87,7 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
 
 
 def sentence(study: Study, spec: StudySpec) -> str:
-    """Return the gain as a sentence; empty if nothing is known about it."""
+    """Return the expected gain as a sentence; empty if the gain is unknown."""
     gain = of(study, spec)
     if gain is None:
         return ""

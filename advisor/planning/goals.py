@@ -1,6 +1,6 @@
-"""Goals of studies in words: one verb, one object and the numbers, such as `Widen learning_rate: 0.001 to 1`.
+"""Describes the goal of a study in words: a verb, an object and the numbers, such as `Widen learning_rate: 0.001 to 1`.
 
-The headline of the report, its list of things to do and the file name of the study use the same words.
+The report's headline, its list of recommended actions and the study's file name all use these words.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
 
 MAX_NAMES = 3
-"""Maximum number of names in a goal; further names are counted."""
+"""Maximum number of names in a goal; beyond that, the goal states how many more there are."""
 
 _LENGTH = "the length of training"
 _FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
 
 
 def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
-    """Return the goal of the study `after`, which differs from `before` by the changes; the first change that matters leads.
+    """Return the goal of the study `after`, which differs from `before` by the changes. The goal starts with the first important
+    change.
 
-    Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
-    hardly matters only saves trials, so its change comes last. If only one value is fixed, the first change of another kind
-    follows: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, which the goal
-    names, too.
+    Changes with the same verb are listed together; the remaining changes are only in the study file. Fixing a hyperparameter that
+    hardly matters only saves trials, so such a change comes last. If the goal would only fix one value, it also names the first
+    change of another kind: `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, so
+    the goal names both.
     """
     parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:
@@ -51,7 +52,7 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     verb = parts[0][0]
     numbers = {subject: n for v, subject, n in parts if v == verb}
     if len(numbers) > 1:
-        # The hyperparameter that counts the length of training already states a fixed length.
+        # The goal already states a fixed training length if it names the hyperparameter that sets this length, such as epochs.
         numbers.pop(_LENGTH if verb == "Fix" and any(map(counts_training, numbers)) else "", None)
     if len(numbers) == 1:
         goal = _sentence(verb, *next(iter(numbers.items())))
@@ -63,7 +64,7 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
 
 
 def _tuned_rate(fixed: str, after: StudySpec) -> list[str]:
-    """Return what is tuned for a new batch size: the learning rate."""
+    """Return ["Tune NAME"] with the learning rate's name if `fixed` is a batch size that `after` fixes; else an empty list."""
     new = after.parameters.get(fixed)
     if not parameter_kinds.is_batch_size(fixed) or new is None or new.role != "fixed":
         return []
@@ -77,7 +78,7 @@ def _sentence(verb: str, subject: str, numbers: str) -> str:
 def manual_goal(action: str) -> str:
     """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`.
 
-    The goal has the first clause of the action; the notes of the study have all of it.
+    The goal contains the first clause of the action; the study's notes contain the whole action.
     """
     return f"{AFTER_FIX}{re.split(r'[:,.](?= |$)', action, maxsplit=1)[0]}"
 
@@ -156,13 +157,13 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    # A threshold may have been used although it was not logged as a hyperparameter.
+    # Say "Search", not "Add": the training may have used a clipping threshold without logging it as a hyperparameter.
     verb = "Search" if old is None and parameter_kinds.is_clipping_threshold(name) else _range_change_verb(old, new)
     return verb, clean(name), domain(new)
 
 
 def with_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
-    """Return the goal with the new range of a hyperparameter instead of the old one."""
+    """Return the goal's text with the hyperparameter's old range replaced by its new one."""
     for mark in (": ", " "):
         goal = goal.replace(f"{clean(name)}{mark}{domain(old)}", f"{clean(name)}{mark}{domain(new)}")
     return goal
@@ -176,7 +177,7 @@ def domain(parameter: Parameter) -> str:
 
 
 def _range_change_verb(old: Parameter | None, new: Parameter) -> str:
-    """Return the verb for the change of a range."""
+    """Return the verb that describes the change from the old range to the new one."""
     if old is None or not old.searched or old.low is None or old.high is None or new.low is None or new.high is None:
         return "Add" if old is None else "Search"
     wider = new.low < old.low or new.high > old.high

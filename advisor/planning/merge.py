@@ -1,20 +1,22 @@
 """Combines the changes of all findings into the next studies.
 
 Playbook: "Choosing the goal for the next round of experiments". `stages.in_order` assigns the findings to stages by priority. Each
-stage with changes becomes one study with one goal, based on the study of the stages before it:
+stage with changes becomes one study with one goal. Each study builds on the study of the stages before it:
 
-- A finding is followed or deferred with a reason (`follow`). If two changes contradict each other, the one with higher priority is
-  applied (`draft`). If another finding explains a finding, the effect waits until its cause is fixed (`advisor.engine.explain`).
-- A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study,
-  and the stage's other changes go into its `baseline`, which is the study after it.
-- What costs nothing is done now: the first study includes hyperparameters to fix because they hardly matter, and, if it only
-  narrows the space, fewer steps. If more trials of this space would gain nothing, narrower ranges are no goal either.
-- Advice stands in the notes of the study of its stage. Advice of a later stage without a study is deferred, unless it changes
-  nothing about the training.
-- If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline. If only a learning rate
-  was searched and it is known well enough, the next hyperparameter is searched with it (`designs.open_next`).
-- Last, ranges are narrowed to where the best setting probably lies (`ranges`), save the ends that a finding set, and get
-  room for a new batch size (`batch_rates`). After faults of the pipeline that are critical, results show nothing, and the ranges
+- A finding is followed, or deferred with a reason (`follow`). If two changes contradict each other, the one with higher priority is
+  applied (`draft`). If one finding is the cause of another, the effect's changes wait until the cause is fixed
+  (`advisor.engine.explain`).
+- A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study.
+  The stage's other changes go into the design's `baseline`, the study that follows it.
+- Changes that cost nothing are made at once: the first study fixes hyperparameters that hardly matter. If it only narrows the
+  space, it also shortens training. If more trials of this space would gain nothing, narrower ranges alone do not make a study.
+- The notes of each stage's study contain the stage's advice. If a later stage has no study, its advice is deferred, unless the
+  advice does not affect training.
+- If only one setting was trained, a sweep of the learning rate comes right after pipeline faults. If the study searched only a
+  learning rate and the best rate is known well enough, the next study searches another hyperparameter with it
+  (`designs.open_next`).
+- Last, ranges are narrowed to where the best setting probably lies (`ranges`), except for ends that a finding set. Learning-rate
+  ranges may be widened for a new batch size (`batch_rates`). If a pipeline fault is critical, results show nothing, so the ranges
   stay.
 """
 
@@ -57,13 +59,13 @@ from advisor.planning.stages import (
 )
 
 RELIABLE: tuple[Stage, ...] = (STABILITY, SPACE)
-"""Stages whose studies may follow the sweep of a learning rate: their findings hold at its best rate, too."""
+"""Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best rate of the sweep."""
 WAITS = "comes first, so the effect of each change stays visible"
-"""Reason why a finding waits until the first study has been run; the goal of that study stands before it."""
+"""Reason why a finding waits until the first study has been run; the text starts with that study's goal."""
 HARDLY_GAINS = "searching on would hardly gain more than noise"
 """Reason why a finding is not followed if there is no next study."""
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
-"""Goals whose advice does not change what a training learns, so it can be followed together with any other change."""
+"""Goals of findings whose advice does not change what the model learns. Such advice can be followed together with any change."""
 
 
 class Plan(FrozenModel):
@@ -72,22 +74,28 @@ class Plan(FrozenModel):
     specs: tuple[StudySpec, ...]
     deferred: tuple[Deferred, ...]
     unsized: frozenset[str]
-    """Names of the studies with the number of trials of the analysed study; designs chose the number of the others."""
+    """Names of the next studies that still have the analysed study's number of trials. For all other next studies, a study design
+    chose the number.
+    """
     new_scores: bool = False
-    """Whether the validation data change before the planned studies, so that earlier trials do not count."""
+    """Whether scores of the next studies are not comparable with earlier ones, for example after a change of the validation data,
+    so that earlier trials do not count.
+    """
     stop: str = ""
-    """Reason why no next study is planned although findings ask for one: a further search is not worth its trials."""
+    """Reason why no next study is planned although findings ask for one: another search would hardly find a better setting. Empty
+    if a study is planned.
+    """
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
-    """Return a file name for each spec, in order, such as `1-search-the-right-space.yaml`."""
+    """Return a file name for each study, such as `1-search-the-right-space.yaml`, numbered in order."""
     return [f"{i}-{slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
 
 
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
-    """Return the next studies, based on the findings on this one.
+    """Return the next studies, based on the findings on `study`.
 
-    rules: the rules that produced the verdicts; they declare what must be settled before the design `exploit`.
+    rules: the rules that produced the verdicts; each declares if the study design `exploit` requires its verdict.
     """
     verdicts = tuple(verdicts)
     findings = by_priority((f for v in verdicts for f in v.findings), importance.shares(study))
@@ -132,32 +140,36 @@ class _PlanMerger(Follower):
 
     specs: list[StudySpec] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
-    """Indices of the studies that are the draft; the others are studies of designs."""
+    """Indices in `specs` of the studies made from the draft; all other studies come from study designs."""
     savings: list[StageEdits] = field(default_factory=list)
-    """Stages that only save trials or only give advice, and are not part of a study yet."""
+    """Stages that are not part of a study yet, because they only save trials or steps, or only give advice."""
     early: list[Advise] = field(default_factory=list)
-    """Advice in the first study from stages before the study's stage."""
+    """Advice in the first study's notes that comes from earlier stages than the study itself."""
     sweeps: bool = False
-    """Whether the study is the sweep of the learning rate after a single setting: what else to change depends on its result."""
+    """Whether the first study is a sweep of the learning rate, because only one setting was trained. Further changes depend on its
+    result.
+    """
     first: tuple[StageEdits, StudySpec] | None = None
-    """The edits that made the first study, and the draft before them."""
+    """The edits that made the first study, and the draft before these edits."""
 
     @property
     def broken(self) -> bool:
-        """Whether a fault of the pipeline is critical, so that the results show nothing about space and length."""
+        """Whether a pipeline fault is critical, so that results show nothing about the search space and the training length."""
         return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
 
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_sweep(self) -> None:
-        """Add the sweep of the learning rate that follows a single setting."""
+        """If only one setting was trained, add a sweep of the learning rate."""
         spec = rate_sweep(self.study, self.draft.current)
         if spec is not None:
             self.specs.append(self._noted(self._in_its_round(spec), self.savings))
             self.savings, self.sweeps = [], True
 
     def add_last(self, spec: StudySpec) -> None:
-        """Add the study that follows if no rule recommends a change; one of longer trials leaves out advice on their length."""
+        """Add the study that the planner chooses if no rule recommends a change. If its trials are longer, defer advice on the
+        training length.
+        """
         longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
         later = [e for e in self.savings if longer and all(f.goal == "steps" for f in e.findings)]
         for finding in (f for edits in later for f in edits.findings):
@@ -166,7 +178,7 @@ class _PlanMerger(Follower):
         self.specs.append(self._noted(_with_notes(spec, [r for e in now for r in e.reasons_of_length]), now))
 
     def put_off(self, stage: Stage) -> None:
-        """Defer the stage's findings; advice that changes nothing about the training joins the sweep."""
+        """Defer the stage's findings. Advice that does not affect training is added to the notes of the learning-rate sweep."""
         findings = [f for f in self.findings if f.goal in stage]
         notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and only_advice(f)]
         self._place_notes(StageEdits("", findings, notes=notes))
@@ -175,7 +187,7 @@ class _PlanMerger(Follower):
                 self.defer(finding, WAITS)
 
     def add_stage(self, stage: Stage) -> None:
-        """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
+        """Apply the changes of the stage's findings. Add a study if these changes need a separate one."""
         edits = StageEdits("", [f for f in self.findings if f.goal in stage])
         if stage is REGULARISATION and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
             self._add_rate_end()
@@ -214,7 +226,7 @@ class _PlanMerger(Follower):
             self._add_study(edits)
 
     def _compared_again(self, edits: StageEdits) -> str | None:
-        """Return the goal of a stage that only asks for more trials to compare the values of a hyperparameter; else None."""
+        """If the stage only asks for more trials to compare a hyperparameter's values, return the stage's goal, else None."""
         leads = [f.subject for f in edits.findings if any(c in edits.changes for c in f.changes)]
         name = leads[0] if leads and edits.only_trials else None
         parameter = self.draft.current.searched.get(name or "")
@@ -222,15 +234,18 @@ class _PlanMerger(Follower):
         return None if tuned or name is None or parameter is None else comparison_goal(name, parameter)
 
     def _add_rate_end(self) -> None:
-        """Add a study with a wider range of the learning rate, if the best trials lie at its end and no study comes before it."""
+        """Add a study with a wider learning-rate range if the best trials lie at an end of the range and no study has been added so
+        far.
+        """
         before = self.draft.current
         if not self.specs and (changes := self._wider_rate()):
             self._add_study(StageEdits(goal_of(changes, before, self.draft.current), (), changes=changes))
 
     def _wider_rate(self) -> list[Change]:
-        """Widen the learning rate's range in the draft, if the best trials lie at its end, and return the change.
+        """If the best trials lie at an end of the learning rate's range, widen the range in the draft. Return [the change], or an
+        empty list.
 
-        In that case, even a finding about this end that is unlikely to be right is followed.
+        Findings about the same end then no longer count as deferred, even if they are unlikely to be right.
         """
         before = self.draft.current
         change = None if self.broken else rate_end.wider(self.study, before)
@@ -242,10 +257,10 @@ class _PlanMerger(Follower):
         return [change]
 
     def tell_more(self) -> None:
-        """Make the first study also answer open questions, if it has more or shorter trials, or other ranges.
+        """Let the first study also answer open questions, if its only changes are more trials, shorter trials or different ranges.
 
-        If the trials are too few for all hyperparameters, it searches fewer, and the later studies are left out: they are based on
-        the former space.
+        If it has too few trials for all hyperparameters, it searches only some of them. Later studies are then dropped, because
+        they are based on the former search space.
         """
         if self.first is None:
             return
@@ -271,9 +286,9 @@ class _PlanMerger(Follower):
             self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def _search_before_repeats(self, edits: StageEdits, before: StudySpec) -> None:
-        """Search on instead of repeating the best setting, if there is evidence to exploit or too few trials for the space.
+        """Replace repeats of the best setting by a further search, if exploitation is justified or the space had too few trials.
 
-        Long trainings of the best settings also come before repeats of a short one.
+        Longer training of the best settings also replaces repeats of a shorter training.
         """
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
@@ -286,14 +301,13 @@ class _PlanMerger(Follower):
             self.specs, self.drafted = [_with_notes(last, self.early)], []
 
     def put_off_for_good(self) -> None:
-        """Defer the findings whose changes were in the study that is not worth its trials."""
+        """Defer the findings whose changes were part of a study that was dropped because it would hardly find a better setting."""
         for finding in self.settled:
             if not only_advice(finding):
                 self.defer(finding, HARDLY_GAINS)
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
-        """Return a study that trains the best settings again, to run instead of this one; findings that led to this one are
-        deferred."""
+        """Return a study that trains the best settings again, to run instead of `spec`. Defer the findings that led to `spec`."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not only_advice(finding) and not new_scores.fixed(again, [finding]):
@@ -301,9 +315,10 @@ class _PlanMerger(Follower):
         return again
 
     def add_savings(self, *, steps: bool = False) -> None:
-        """Add a study for the stages that only save trials, unless another study includes their changes or it was already run.
+        """Add a study for stages that only save trials, unless another study includes their changes or would be only the best trial
+        again.
 
-        steps: also for stages that only save steps; otherwise these stages wait until nothing is left to change.
+        steps: also add a study for stages that only save steps. By default, such stages wait until nothing else is left to change.
         """
         start = self.draft.start
         goals = [e.goal for e in self.savings if e.changes and (steps or not e.shorter_than(start))]
@@ -311,26 +326,30 @@ class _PlanMerger(Follower):
             self._add_study(StageEdits(goals[-1], ()))
 
     def _is_best_trial(self, spec: StudySpec) -> bool:
-        """Return whether the study would only train the best trial's setting."""
+        """Return whether the study would only train the best trial's setting again."""
         best = self.study.ranked()[:1]
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
         return not spec.searched and bool(best) and all(best[0].params.get(n) == v for n, v in values.items())
 
     def _saves_steps(self, edits: StageEdits, before: StudySpec) -> bool:
-        """Return whether the stage only shortens training, and the one study so far only narrows the space."""
+        """Return whether this stage only shortens training, while the only study planned so far only narrows the search space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
         return narrows and not self.broken and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: StageEdits) -> None:
-        """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
+        """Apply the stage's changes to the planned studies, because these changes cost nothing. Studies from study designs stay
+        unchanged.
+        """
         for i in self.drafted:
             for change in edits.changes:
                 self.specs[i] = validate(change.apply(self.specs[i]))
         self.specs[0] = self._noted(_with_notes(self.specs[0], edits.reasons_of_length), [edits])
 
     def _place_notes(self, edits: StageEdits) -> None:
-        """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
+        """Place the advice of a stage without changes. If no study is planned yet, keep it for the first study. Otherwise, add
+        harmless advice to the first study's notes and defer all other advice.
+        """
         if not self.specs:
             self.savings.append(edits)
             return
@@ -342,11 +361,11 @@ class _PlanMerger(Follower):
                 self.defer(finding, WAITS)
 
     def _noted(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
-        """Return the spec with the advice of these stages in its notes."""
+        """Return the spec with the advice of these stages added to its notes."""
         return _with_notes(spec, [note for edits in stages for note in edits.notes])
 
     def _add_study(self, edits: StageEdits) -> None:
-        """Add the stage's study: the requested design, or else the draft."""
+        """Add the stage's study: the requested study design; without a request, the draft."""
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
@@ -365,14 +384,14 @@ class _PlanMerger(Follower):
             self.draft.current = plain.model_copy(update={"notes": ()})
 
     def _in_its_round(self, spec: StudySpec) -> StudySpec:
-        """Return the study with its name, parent, round number and seed."""
+        """Return the study with the name, parent, round number and sampler seed of its place in the sequence of next studies."""
         start, last = self.draft.start, self.specs[-1] if self.specs else None
         number = start.round if last is None else last.round + 1
         update = {
             "study": name_of_round(self.draft.current, number),
             "parent": start.parent if last is None else last.study,
             "round": number,
-            # A probe trains each of its choices once; random and adaptive samplers cannot guarantee that.
+            # A probe must train each of its choices once, which random and adaptive samplers cannot guarantee.
             "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
             "baseline": self.draft.current if spec.probe else None,
         }
@@ -380,7 +399,7 @@ class _PlanMerger(Follower):
 
 
 def _repeats_trial(finding: Finding) -> bool:
-    """Return whether the finding asks to repeat a trial. Repeats come last and only if there are no changes."""
+    """Return whether the finding asks to repeat a trial. Repeats come last, and only if no other change is made."""
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
 
 
@@ -391,7 +410,7 @@ def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
 
 
 def _in_words(deferred: Deferred, specs: Sequence[StudySpec]) -> Deferred:
-    """Return the deferred finding with the name of the first study in its reason, if it waits for that study."""
+    """Return the deferred finding. If it waits for the first study, include that study's goal in the reason."""
     if deferred.reason != WAITS:
         return deferred
     reason = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else HARDLY_GAINS

@@ -1,8 +1,8 @@
-"""Studies after a change of what is scored: their scores are not comparable with the old ones, so they stand alone.
+"""Plans studies whose scores are not comparable with earlier ones, so that they are analysed without earlier rounds.
 
 The validation data may change, or a hyperparameter on which scores depend, such as the maximum length of completions. If the next
-study changes nothing else about the search, it trains the best settings again, and the new scores rank them. Otherwise, the
-study gets the number of trials that it would get without earlier ones (`budget`), and repeats the best setting so far.
+study changes nothing else about the search, it trains the best settings again to rank them by the new scores. Otherwise, it gets as
+many trials as if there were no earlier ones (`budget`), and repeats the best setting so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.planning.base import validate
 from advisor.planning.sampling.halton import sample
 
 BEST = 5
-"""Maximum number of best settings to train again. Our choice: as many as the rules on validation noise compare."""
+"""Maximum number of best settings to train again. We chose the number that rules on validation noise compare."""
 NOT_COMPARABLE = "The new scores are not comparable with the old ones."
 ALONE = f"{NOT_COMPARABLE} Analyze this study with `--only-this-round`."
 CHECKPOINTS = "If these trials kept checkpoints, evaluate those on the new data instead of training again."
@@ -29,9 +29,9 @@ FIRST = "the first trial repeats the best setting, because the new scores are no
 
 
 def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
-    """Return whether the study waits for other validation data, as its notes say, or fixes a value that changes scores.
+    """Return whether the study's notes ask for other validation data, or the study fixes a value that changes scores.
 
-    Advice of a mere note may be left out.
+    Findings with the severity "note" do not count, because their advice may be ignored.
     """
     serious = [f for f in findings if f.severity != "note"]
     changes = [c for f in serious for c in f.changes if changes_scores(c)]
@@ -44,16 +44,16 @@ def changes_scores(change: Change) -> bool:
 
 
 def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
-    """Return the changes of findings that fix a value on which scores depend and that the study contains."""
+    """Return the findings' changes that fix a value on which scores depend, without changes that the study does not contain."""
     found = (c for f in findings for c in f.changes if isinstance(c, FixParameter) and c.new_scores)
     return [c for c in found if c.parameter in spec.parameters and spec.parameters[c.parameter].value == c.value]
 
 
 def best_settings(study: Study) -> list[Trial]:
-    """Return the best trial of each of the best settings, at most `BEST` of them.
+    """Return the best trial of each of the best settings, at most `BEST` trials.
 
-    If the best settings share the best result, the mean of their late evaluations ranks them, because each of them may owe that
-    result to one lucky evaluation. Settings at the end that tie with settings beyond `BEST` are left out.
+    If several settings share the best result, rank the settings by the mean of their late evaluations, because a single lucky
+    evaluation can produce the best result. If the last settings tie with settings beyond `BEST`, leave them out.
     """
     best: dict[object, Trial] = {}
     for trial in (t for t in study.ranked() if t.params):
@@ -68,10 +68,10 @@ def best_settings(study: Study) -> list[Trial]:
 
 
 def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
-    """Return the study that trains the best settings again, with the advice of `spec`; `spec` if there are none.
+    """Return a study that trains the best settings again, with the advice in `spec`; return `spec` if no trial has a result.
 
-    base: the study without any change. Of the changes of `spec`, only values on which scores depend remain; all others wait for the
-    new scores.
+    base: the next study without any change. Only changes in `spec` that fix values on which scores depend are kept; all other
+    changes wait for the new scores.
     """
     trials = best_settings(study)
     first, *rivals = [dict(t.params) for t in trials] or [{}]
@@ -103,7 +103,9 @@ def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterab
 
 
 def _evaluate_first(trials: Sequence[Trial], otherwise: str) -> str:
-    """Return the advice to evaluate kept checkpoints before any new training, with their paths if all trials logged them."""
+    """Return advice to evaluate checkpoints before any new training. It lists their paths if all trials logged them; else return
+    `otherwise`.
+    """
     paths = [kept[-1] for t in trials if (kept := checkpoints.paths(t))]
     if len(paths) < len(trials) or len(set(paths)) < len(paths):
         return otherwise
@@ -111,7 +113,9 @@ def _evaluate_first(trials: Sequence[Trial], otherwise: str) -> str:
 
 
 def with_best(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search with the best setting so far as its first trial, if it has a value for each searched hyperparameter."""
+    """Return the search with the best setting so far as its first trial; unchanged if this setting lacks a searched
+    hyperparameter.
+    """
     best = study.ranked()[:1]
     searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not searches or not best or not spec.searched.keys() <= best[0].params.keys():

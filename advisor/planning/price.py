@@ -1,4 +1,4 @@
-"""The cost of a study, and sentences about the cost and about the effects that the study would find."""
+"""Estimates the cost of a study, and describes in sentences the cost and the effects that the study could detect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from advisor.planning import gain
 from advisor.stats import power
 
 MAX_PAUSE_S = 60.0
-"""Maximum seconds between two runs in which one process ends and the next one starts and loads its model. Our choice."""
+"""Maximum seconds between two runs that count as the time to end one process and start the next. Our choice."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Cost:
     seconds: float
     """Duration of one run; NaN if unknown."""
     gpus: int
-    """GPUs of one run; 0 if it runs on CPUs, or if that is unknown."""
+    """Number of GPUs of one run; 0 if the run uses only CPUs or the number is unknown."""
     unit: str = "step"
     epochs: float = math.nan
-    """Passes of one run over the training data; NaN if they need not be named."""
+    """Epochs of one run (passes over the training data); NaN if the report should not mention them."""
 
     @property
     def sentence(self) -> str:
@@ -55,11 +55,13 @@ class Cost:
 
 
 def cost(study: Study, spec: StudySpec) -> Cost:
-    """Return the cost of a next study, estimated from the length, the step times and the pauses of this study's trials."""
+    """Return the cost of the next study `spec`, estimated from the length and step times of the trials of `study` and the pauses
+    between them.
+    """
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     planned = [study.planned_steps(t) for t in ended]
     last = [float(study.cost_curve(t).steps[-1]) for t in ended]
-    # A result that was logged once, at step 0 or 1, does not show the length of training.
+    # A single result at step 0 or 1 does not show the training length.
     lengths = [s for s in planned if s > 0] or [s for s in last if s > 1]
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
@@ -69,7 +71,7 @@ def cost(study: Study, spec: StudySpec) -> Cost:
 
 
 def summary(study: Study, spec: StudySpec) -> str:
-    """Return the cost and the expected gain of the study, in sentences."""
+    """Return sentences that state the study's cost and expected gain."""
     return " ".join(filter(None, (cost(study, spec).sentence, gain.sentence(study, spec))))
 
 
@@ -87,7 +89,7 @@ def hours(seconds: float) -> str:
 
 
 def power_of(study: Study, trials: int, more: int, searched: int) -> str:
-    """Return the effect that `more` trials, together with `trials` existing ones, find with a probability of 80 %."""
+    """Return a sentence with the smallest effect that `more` new and `trials` existing trials detect with 80 % probability."""
     effect = power.detectable_effect(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
@@ -99,7 +101,7 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
 
 
 def power_so_far(study: Study, trials: int, searched: int) -> str:
-    """Return the effect that the existing trials would have shown."""
+    """Return a sentence with the smallest effect that the existing trials would have detected with 80 % probability."""
     size = _size(study, power.detectable_effect(trials, searched))
     return (
         f"{count(trials, 'trial')} would have shown a difference of {size} from the best to the worst value of one "
@@ -108,7 +110,9 @@ def power_so_far(study: Study, trials: int, searched: int) -> str:
 
 
 def _size(study: Study, effect: float) -> str:
-    """Return an effect, in standard deviations between seeds, as a difference of the objective if that deviation is known."""
+    """Return an effect as text. `effect` is in standard deviations of the result between seeds; if this deviation is known, also
+    state the effect as a difference of the objective.
+    """
     times = f"{round_significant(effect, 2):g} times the standard deviation between seeds"
     seeds = repeats.trial_variance(repeats.settings(study))
     if seeds is None:
@@ -119,7 +123,7 @@ def _size(study: Study, effect: float) -> str:
 
 
 def _seconds_per_step(study: Study, index: int) -> float:
-    """Return the time of one step of a trial, evaluations and pauses included; NaN if its points have no times."""
+    """Return the mean seconds per step of a trial, including evaluations and pauses; NaN if no times were logged."""
     curve = study.cost_curve(study.trials[index])
     known = np.flatnonzero(np.isfinite(curve.times))
     if len(known) >= 2 and curve.steps[known[-1]] > curve.steps[known[0]]:
@@ -130,16 +134,19 @@ def _seconds_per_step(study: Study, index: int) -> float:
 
 
 def _epochs(study: Study, trials: Sequence[Trial], steps: float) -> float:
-    """Return the epochs of this many steps in the study of a language model, which overfits within a few; NaN otherwise."""
+    """Return the number of epochs in `steps` steps if the study trains a language model, because these overfit within a few epochs;
+    else NaN.
+    """
     lengths = {t.fact("steps_per_epoch") for t in trials} if study.kind == "language-model" else set()
     return steps / length if len(lengths) == 1 and (length := lengths.pop()) > 0 else math.nan
 
 
 def _outside_steps(study: Study, trials: Sequence[Trial]) -> float:
-    """Return the time of a run that is not spent on its steps: from its start to step 0, and from its last point to the next run.
+    """Return the seconds of a run outside its steps: from its start to step 0, and from its last logged point to the next run's
+    start.
 
-    So the start of the process counts, whether the launcher or the training itself began the run. A pause longer than
-    `MAX_PAUSE_S` does not count, because a person may have made it.
+    So the start of the process counts, no matter if the launcher or the training script created the run. A pause longer than
+    `MAX_PAUSE_S` does not count, because the user may have caused it.
     """
     starts, ends = [], []
     for trial in trials:

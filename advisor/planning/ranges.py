@@ -1,8 +1,9 @@
-"""Narrows the ranges of the next study to where its best setting lies: values known to be worse need no trials.
+"""Narrows the ranges of the next study to the region of its best setting, because values known to be worse need no trials.
 
-A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
-a finding moved outwards stays, as do the ranges of special studies and those that an adaptive search had already. The range of a
-learning rate also stays if the next study is the first to vary momentum, because good learning rates depend on momentum.
+A model of all trials narrows the ranges (`advisor.computed.space.promising`), even if no rule found them too wide. If a finding
+moved an end outwards, that range stays. Probes, studies with listed settings and studies after an adaptive search keep all ranges.
+The range of a learning rate also stays if the next study is the first to vary momentum, because good learning rates depend on
+momentum.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from advisor.planning.goals import with_range
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
-    """Return the study with ranges that leave out values that the trials of `study` rule out.
+    """Return the next study with narrower ranges, without values that the trials of `study` rule out.
 
-    keep: the parts that findings set. If a finding narrowed a range at one end, the trials may narrow it further at either end.
+    keep: parts of the spec that findings set. If a finding narrowed a range at one end, the trials may still narrow both ends
+    further.
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
@@ -47,7 +49,9 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
 
 
 def _varies_fixed_momentum(study: Study, spec: StudySpec, name: str) -> bool:
-    """Return whether `spec` varies a momentum that the trials had fixed: good values of this learning rate depend on it."""
+    """Return whether `name` is a learning rate and `spec` varies a momentum that was fixed in `study`: good learning rates depend
+    on momentum.
+    """
     new = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
     return is_learning_rate(name) and any("momentum" in words_of(n) for n in new)
 
@@ -55,8 +59,9 @@ def _varies_fixed_momentum(study: Study, spec: StudySpec, name: str) -> bool:
 def _free_ends(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
 ) -> tuple[float, float]:
-    """Return the range with these ends, unless a finding moved or widened it. If a finding already narrowed it, return the narrower
-    of the two ranges."""
+    """Return `ends`, unless findings changed the range. If a finding only cut one end, return `ends` within this cut; otherwise,
+    return the range that findings set.
+    """
     now = spec.parameters[name]
     parts = {part for subject, part in keep if subject == name}
     if not parts:
@@ -64,7 +69,8 @@ def _free_ends(
     assert now.low is not None
     assert now.high is not None
     low, high = (max(now.low, ends[0]), ends[1]) if parts == {"low"} else (ends[0], min(now.high, ends[1]))
-    # Inferred ends are rounded outwards in the next study; that is no change of a finding.
+    # In the next study, ends inferred from trials are rounded outwards. Compare with rounded ends, because no finding caused this
+    # change.
     old = tidy_range(study, name) if name in study.searched else now
     cut = old.numeric and old.contains(now.low) and old.contains(now.high)
     return (low, high) if cut and parts in ({"low"}, {"high"}) and low < high else (now.low, now.high)

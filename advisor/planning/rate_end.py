@@ -1,7 +1,7 @@
-"""Widens the range of the learning rate if the best trials lie at its end, although no rule is sure that results improve there.
+"""Widens the learning-rate range if the best trials lie at one of its ends, even if no rule is sure that results improve there.
 
-The learning rate matters most, and a wider range costs little: it comes before a comparison of regularisers, and with any other
-change of the space.
+The learning rate matters most and a wider range costs little. So it is widened before regularisers are compared, and together with
+other changes of the search space.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 
 BEST = 5
-"""Number of best settings to look at; the study needs twice as many."""
+"""Number of best settings to look at; the study needs at least twice as many settings."""
 AT_END = 4
 """Minimum number of the `BEST` settings, including the best one, in the outer part of the range. Our choice."""
 OUTER = 1 / 3
-"""Share of the range, on its scale, that counts as its outer part. Our choice."""
+"""Share of a learning-rate range, on its scale, that counts as the outer part at each end. Our choice."""
 
 
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
-    """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
+    """If the best trials lie at an end of the learning-rate range, return the change that moves this end outwards; None if `spec`
+    moved it already.
 
-    Also None in three cases: results get worse towards the end of the range (if nothing else was searched, one worse setting nearer
-    to it shows this); trials failed at the end or lie beyond it; or the sampler clusters trials near good ones anyway. If all
-    settings are equally good, the end is moved in at most 8 % of studies.
+    Also return None in three cases: results get worse towards the end; trials failed at the end or lie beyond it; or the sampler
+    places trials near good ones anyway. If the study searched nothing else, a single worse setting nearer to the end shows that
+    results get worse. If all settings are equally good, an end is moved in at most 8 % of studies.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
@@ -41,7 +42,7 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
         moved = extension.extend_range(study, name, side, 0.0)
         if moved is None or now.low is None or now.high is None:
             continue
-        # The minimum move of a learning rate, because nothing shows where the best value lies.
+        # Move the end by the minimum factor for learning rates, because nothing shows where the best value lies.
         low, high = now.low, now.high
         if side == "low":
             low = max(moved[0][0], round_significant(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]
@@ -56,7 +57,7 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
 
 
 def _end(study: Study, name: str) -> Side | None:
-    """Return the end of the range at which the best trials lie; None if there is none that can be moved."""
+    """Return the end of the range at which the best trials lie; None if they lie at neither end or this end cannot be moved."""
     ranked = _settings(study)
     if len(ranked) < 2 * BEST or sampler.used_earlier_results(study):
         return None

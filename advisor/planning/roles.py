@@ -3,7 +3,7 @@
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
 
 The goal of a study decides which hyperparameters are scientific (compared), nuisance (tuned so that the comparison is fair) and
-fixed. By default, the optimizer's hyperparameters and regularisation strengths are nuisance parameters; the choice of optimizer,
+fixed. By default, hyperparameters of the optimizer and regularisation strengths are nuisance parameters. The choice of optimizer,
 the architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific until a finding
 answers its question.
 """
@@ -21,7 +21,9 @@ from advisor.model.study import Study
 from advisor.planning import batch_sizes
 
 MAX_VALUES = 4
-"""Maximum number of values of an architecture's hyperparameter that count as a list, although it was inferred as a range."""
+"""Maximum number of distinct tried values at which an architecture hyperparameter becomes a list of choices, although its domain
+was inferred as a range.
+"""
 COSTS = "it changes the cost of training and serving, so compare its values in a separate study"
 
 
@@ -41,7 +43,9 @@ def role_of(name: str) -> tuple[Role, str]:
 
 
 def why(name: str, role: Role, more: str) -> str:
-    """Return the default reason for the role, followed by `more`. For any other role, the default reason is left out."""
+    """Return the reason for a hyperparameter's role, followed by `more`. The reason is the comparison for the role "scientific",
+    the default reason for the default role, and otherwise empty.
+    """
     default, reason = role_of(name)
     if role == "scientific":
         return f"compared in this study; {more}"
@@ -49,7 +53,7 @@ def why(name: str, role: Role, more: str) -> str:
 
 
 def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Parameter:
-    """Return the hyperparameter as the next study has it before any finding changes it. best: setting of the best trial."""
+    """Return the hyperparameter for the next study, before findings change it. best: setting of the best trial."""
     parameter = study.spec.parameters[name]
     if parameter.role in ("fixed", "derived"):
         return parameter
@@ -69,7 +73,9 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
 
 
 def _architecture_comparison(study: Study, name: str) -> Parameter:
-    """Return the architecture's hyperparameter to compare: the values that were tried, if they are few and no range is declared."""
+    """Return an architecture hyperparameter with the role "scientific". If its range was inferred from few tried values, compare
+    these values.
+    """
     parameter = study.spec.parameters[name]
     reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"
     tried = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
@@ -87,9 +93,9 @@ def _architecture_comparison(study: Study, name: str) -> Parameter:
 
 
 def reason_to_keep(change: SetRange, now: Parameter | None) -> str | None:
-    """Return the reason why a hyperparameter's range must not change as a finding asks; None if it may.
+    """Return the reason why a change of a hyperparameter's range must not be applied; None if it may be applied.
 
-    now: the hyperparameter in the study that is to be changed.
+    now: the hyperparameter in the draft of the next study; None if it is missing there.
     """
     name = change.parameter
     if parameter_kinds.is_batch_size(name):

@@ -1,4 +1,4 @@
-"""The edits that the findings of one stage make to the next study, and what kind of study they need."""
+"""The edits that one stage's findings make to the next study, and properties that determine if they need a separate study."""
 
 from __future__ import annotations
 
@@ -13,30 +13,36 @@ from advisor.planning.stages import SURE
 
 @dataclass
 class StageEdits:
-    """Changes that the findings of one stage made."""
+    """The changes and notes that the findings of one stage add to the next study."""
 
     goal: str
     findings: Sequence[Finding]
     changes: list[Change] = field(default_factory=list)
     """Changes that altered the draft."""
     request: RunPlan | None = None
-    """The requested design that creates the stage's study."""
+    """The request for a study design that creates the stage's study; None to use the draft."""
     notes: list[Advise] = field(default_factory=list)
-    """Advice of the findings, which a search space cannot express."""
+    """Advice of the findings: recommendations that a search space cannot express."""
 
     @property
     def by_priority(self) -> list[Change]:
-        """The changes in the order of their findings, the most important first; changes of designs precede them."""
+        """The changes in the order of their findings, most important first. Changes that a study design made come before all
+        others.
+        """
         asked = [c for f in self.findings for c in f.changes]
         return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
 
     @property
     def only_fixes(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect or dropped values: that saves trials but yields no gain."""
+        """Whether the stage only fixed hyperparameters of little effect or dropped inferior values, which saves trials but yields
+        no better result.
+        """
         return all(map(only_saves, self.changes))
 
     def only_restores(self, spec: StudySpec) -> bool:
-        """Return whether the stage only sets the schedule that `spec` asked for: such a study needs no trials of its own."""
+        """Return whether the stage only sets the learning-rate schedule that `spec` already declared. Such a change needs no
+        separate study.
+        """
         asked = dict(spec.schedule or {}).items()
         return bool(self.changes) and all(
             isinstance(c, SetSchedule) and c.schedule.items() <= asked for c in self.changes
@@ -44,7 +50,7 @@ class StageEdits:
 
     @property
     def reasons_of_length(self) -> list[Advise]:
-        """The reasons for the number of steps and similar choices, for the notes of the study file."""
+        """The reasons for changed study fields, such as the number of steps, as notes for the study file."""
         return [Advise(text=c.why) for c in self.changes if isinstance(c, SetField) and c.field != "trials"]
 
     @property
@@ -54,7 +60,7 @@ class StageEdits:
 
     @property
     def only_notes(self) -> bool:
-        """Whether all findings that changed anything are notes."""
+        """Whether all findings that changed the draft have the severity "note"."""
         return all(f.severity == "note" for f in self.findings if any(c in self.changes for c in f.changes))
 
     @property
@@ -72,6 +78,6 @@ class StageEdits:
 
     @property
     def sure(self) -> bool:
-        """Whether all findings that changed anything are sure."""
+        """Whether all findings that changed the draft have a confidence of at least `SURE`."""
         changing = [f for f in self.findings if any(c in self.changes for c in f.changes)]
         return all(f.confidence >= SURE for f in changing)

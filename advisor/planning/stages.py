@@ -1,7 +1,7 @@
 """The stages of planning: the possible goals of a study, in the playbook's order of priority.
 
-Playbook: "Choosing the goal for the next round of experiments". Every study has one goal. Tuning for a goal pays off only after
-the goals of all earlier stages are met.
+Playbook: "Choosing the goal for the next round of experiments". Every study has one goal. Tuning for a goal pays off only after the
+goals of all earlier stages have been met.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
 NEAR_BEST = 2.0
-"""Maximum ratio of an unstable learning rate to the best one for the instability to limit training, as in the playbook's probe."""
+"""Maximum ratio of an unstable learning rate to the best one at which instability limits training, as in the playbook's probe."""
 
 MIN_CONFIDENCE = 0.5
-"""Minimum confidence of a finding whose changes are applied; below this, the finding is more likely wrong than right."""
+"""Minimum confidence at which the changes of a finding are applied; below it, the finding is more likely wrong than right."""
 
 SURE = 0.7
-"""Minimum confidence of a finding that is reliable enough to put off, or to come before, a study with another goal."""
+"""Minimum confidence at which a finding is reliable enough to move its goal before or after other goals."""
 
 MIN_FEASIBLE = 5
 """Minimum number of feasible trials for the best one to be strong evidence of where good settings lie."""
 
 
 Stage: TypeAlias = tuple[Goal, ...]
-"""A possible goal of a study: the kinds of findings that require it."""
+"""A possible goal of a study, given as the topics of the findings that require this goal."""
 
 STABILITY: Stage = ("stability",)
 SPACE: Stage = ("infeasible", "boundary", "sampling")
@@ -48,14 +48,16 @@ STAGES: tuple[Stage, ...] = (
 
 
 def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
-    """Return the stages by priority. If instability does not limit training, the search space comes before stability.
+    """Return the stages by priority. By default, stability comes first; if instability does not limit training, the search space
+    does.
 
-    An uncertain finding on the end of a range does not put off a certain finding on the length of training. Overfitting comes last
-    if it does not harm the objective, and before notes on the length if it does.
+    A sure finding on the training length comes before an unsure finding on the end of a range. If overfitting does not harm the
+    objective, it comes last; if it does, it comes before mere notes on the training length.
 
-    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not matter
-    if the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable.
-    With fewer than `MIN_FEASIBLE` feasible trials, the best trial is unreliable, so finding a space with more of them comes first.
+    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). Instability does
+    not matter if the best trials lie at the low end of the learning-rate range, or if all unstable trials have learning rates far
+    above the best one. With fewer than `MIN_FEASIBLE` feasible trials, the best trial is unreliable, so finding a space with more
+    feasible trials comes first.
     """
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
     infeasible = any(f.goal == "infeasible" and not (f.explained_by and only_advice(f)) for f in findings)
@@ -74,23 +76,25 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
 
 
 def _regularises_before_length(findings: Sequence[Finding]) -> bool:
-    """Return whether overfitting is sure, and the findings on the length are only notes, such as a shorter training.
+    """Return whether a finding on overfitting is sure, while all findings on the training length are mere notes.
 
-    Regularised trials may need more steps than those so far.
+    Regularised trials may need more steps than earlier trials, so regularisation then comes before the training length.
     """
     sure = any(f.goal in REGULARISATION and f.confidence >= SURE for f in findings if f.severity != "note")
     return sure and {f.severity for f in findings if f.goal in _STEPS} == {"note"}
 
 
 def _length_first(stages: Sequence[Stage]) -> list[Stage]:
-    """Return the stages with the search space directly after the length of training."""
+    """Return the stages, with the search space moved to directly after the training length."""
     others = [s for s in stages if s is not SPACE]
     after = others.index(_STEPS) + 1
     return [*others[:after], SPACE, *others[after:]]
 
 
 def _sure_only_of_length(findings: Sequence[Finding]) -> bool:
-    """Return whether a finding on the length of training is sure, and all that would come before it are unsure range ends."""
+    """Return whether a finding on the training length is sure, while all findings of earlier stages are unsure and concern range
+    ends.
+    """
     causes = [f for f in findings if f.explained_by is None and not only_advice(f) and not _only_saves(f)]
     earlier = [f for f in causes if f.goal in (*STABILITY, *SPACE)]
     length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= SURE for f in causes)
@@ -103,7 +107,9 @@ def _only_saves(finding: Finding) -> bool:
 
 
 def _limits_training(study: Study, finding: Finding) -> bool:
-    """Return whether an unstable trial is near or below the best learning rate; True if learning rates are unknown."""
+    """Return whether the learning rate of an unstable trial is near or below the best learning rate; True if learning rates are
+    unknown.
+    """
     best = study.ranked()[:1]
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:
@@ -119,11 +125,11 @@ def only_narrows(changes: Sequence[Change], before: StudySpec, after: StudySpec)
 
 
 def ends_tuning(findings: Sequence[Finding]) -> bool:
-    """Return whether a finding says that more trials of this space would gain nothing."""
+    """Return whether a sure finding says that more trials of this search space would gain nothing."""
     plans = (c for f in findings if f.confidence >= SURE for c in f.changes if isinstance(c, RunPlan))
     return any(change.plan == "exploit" for change in plans)
 
 
 def only_advice(finding: Finding) -> bool:
-    """Return whether the finding recommends only advice, which a study cannot express."""
+    """Return whether the finding recommends only advice, which a search space cannot express."""
     return all(isinstance(c, Advise) for c in finding.changes)

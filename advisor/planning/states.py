@@ -1,7 +1,7 @@
-"""The state of a question for the planner: fine, wrong, or impossible to tell with the data so far.
+"""The state of each question that the planner must settle: fine, wrong, or impossible to tell with the data so far.
 
 Playbook: "Exploration vs exploitation". Exploitation needs positive evidence: an effect of at least one hyperparameter, a known
-variation between seeds, and a settled search space. A check that could not run is no such evidence.
+variation between seeds, and a settled search space. A check that could not run provides no evidence.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from advisor.stats import power
 State = Literal["fine", "wrong", "cannot be told"]
 
 SETTINGS_PER_COEFFICIENT = 2
-"""Minimum number of settings for each coefficient of a quadratic response, to estimate the response and the noise around it."""
+"""Minimum number of settings per coefficient of a quadratic response, needed to estimate the response and the noise around it."""
 
 
 EFFECT = 3.0
-"""Effect worth finding, in standard deviations between seeds from one end of a range to the other. Our choice: the best of a few
-seeds of one setting leads by about as much."""
+"""Smallest effect worth detecting: the difference of the result between the ends of a range, in standard deviations between seeds.
+Our choice: among a few seeds of one setting, the best result leads by about as much.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class Evidence:
     """The state of the three questions that must be settled before exploitation."""
 
     space: State
-    """Whether the search space is right: the rules that `exploit` requires, and the position of the best trial."""
+    """Whether the search space is right, according to the rules that `exploit` requires and the position of the best trial."""
     effect: State
     """Whether at least one hyperparameter has an effect."""
     variation: State
-    """Whether the variation between seeds is known, from repeats or from the residuals of a fitted response."""
+    """Whether the variation of results between seeds is known, from repeats or from the residuals of a fitted response."""
 
     @property
     def state(self) -> State:
@@ -52,13 +53,15 @@ class Evidence:
 def assess(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
 ) -> Evidence:
-    """Return what the study and the verdicts of the rules show, except those rules whose advice the next study follows."""
+    """Return the evidence of the study and of the rules' verdicts. followed: rules to ignore, because the next study follows their
+    advice.
+    """
     others = [v for v in verdicts if v.rule not in followed]
     return Evidence(space=_space(study, others, rules), effect=effect_of(study), variation=_variation(study))
 
 
 def state_of(verdict: Verdict) -> State:
-    """Return the state of a rule's question. A finding that is more likely wrong than right does not settle it."""
+    """Return the state of the question that a rule answers. A finding that is more likely wrong than right does not settle it."""
     if verdict.status == "quiet":
         return "fine"
     sure = any(f.confidence >= MIN_CONFIDENCE for f in verdict.findings)
@@ -66,12 +69,14 @@ def state_of(verdict: Verdict) -> State:
 
 
 def settings_needed(searched: int) -> int:
-    """Return the number of settings that show a quadratic response of this many hyperparameters, and the noise around it."""
+    """Return the number of settings needed to estimate a quadratic response to `searched` hyperparameters and the noise around
+    it.
+    """
     return SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2)
 
 
 def trials_needed(effect: State, searched: int) -> int:
-    """Return the number of trials that show the best values of this many hyperparameters; more, if no effect is known yet."""
+    """Return the number of trials needed to find the best values of this many hyperparameters; more if no effect is known yet."""
     needed = settings_needed(searched)
     return needed if effect == "fine" else max(needed, power.trials_needed(EFFECT, searched))
 
@@ -87,7 +92,7 @@ def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> 
 
 
 def effect_of(study: Study) -> State:
-    """Return the state of the question if at least one hyperparameter has an effect."""
+    """Return "fine" if at least one hyperparameter has a significant effect on the objective, else "cannot be told"."""
     try:
         return "fine" if importance.read(study).p <= importance.FALSE_ALARMS else "cannot be told"
     except MissingData:

@@ -4,11 +4,12 @@
     python benchmarks/quality/autopsy.py --seeds 0:5 --show  # the seeds that the checks were developed on; print wrong verdicts
     python benchmarks/quality/autopsy.py --device cuda
 
-"At once": values are known at the step, as on a CPU or in a replay. "Late": values become known 40 steps later, as on a GPU; with
-and without `autopsy="batch"`. With `--device cuda`, the trainings run on the GPU, and the late modes use the hook's real delay.
+"At once": values are known at the step, as on a CPU or in a replay. "Late": loss and gradient norm become known 40 steps later, as
+on a GPU; measured with and without `autopsy="batch"`. With `--device cuda`, the trainings run on the GPU, and the delay of the late
+modes is the hook's real delay.
 
-A verdict is right if it names the cause and the tensor, layer or operation. A training whose fault causes no non-finite value is
-replaced by another draw. A healthy training, without a fault, must give no record.
+A verdict is right if it names the true cause and the faulty tensor, layer or operation. If the fault of a training causes no
+non-finite value, another training is drawn instead. A healthy training, without a fault, must produce no autopsy record.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from advisor_pytorch.steps.gradients import GradientNorm
 from advisor_pytorch.steps.rows import PendingChunk
 
 LAG = 40
-"""Number of steps after which values become known in the late modes."""
+"""Number of steps after which loss and gradient norm become known in the late modes."""
 MAX_DRAWS = 20
-"""Maximum draws of a training, because a draw whose fault causes no non-finite value is replaced."""
+"""Maximum number of attempts to draw a training whose fault causes a non-finite value."""
 MODES = {"at once": (True, False), "late": (False, False), "late, with the batch": (False, True)}
 
 
 class Observer:
-    """Replaces the logger in the benchmark: keeps the rows and the record, and needs no store."""
+    """Takes the logger's place in the benchmark: it keeps the rows and the autopsy record in memory and needs no store."""
 
     def __init__(self) -> None:
         self.history, self.record = History(), ""
@@ -64,7 +65,7 @@ class Observer:
         self.record = to_text({**facts, "ranks": 1, "max_train_steps": 1000, "history": self.history.facts()})
 
     def train(self, training: Training, *, at_once: bool, keeps_batches: bool) -> Record | None:
-        """Train for some steps; return the record, if there is one."""
+        """Train for some steps; return the autopsy record, if one was written."""
         optimizers = [training.optimizer]
         watch = Autopsy(training.model, optimizers, self.write, self.warn, keeps_batches=keeps_batches)
         on_cpu = next(training.model.parameters()).is_cpu
@@ -83,7 +84,7 @@ class Observer:
 
 
 def verdict(name: str, seed: int, mode: str, show: bool) -> str:
-    """Return how the autopsy's verdict compares with the truth: right, wrong, open or silent."""
+    """Return how the autopsy's verdict compares with the true fault: right, wrong, open or silent."""
     at_once, keeps_batches = MODES[mode]
     for again in range(MAX_DRAWS):
         training = FAULTS[name](seed + 1000 * again)

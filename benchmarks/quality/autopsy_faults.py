@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 - not every training needs the number of its step
-"""Small trainings with one fault each, for `autopsy.py`."""
+"""Small trainings with exactly one fault each, for `autopsy.py`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NanLabels(Regression):
 
 
 class HalfOverflow(Training):
-    """Activations exceed float16 in an autocast region, because a layer without normalisation scales them up."""
+    """Activations exceed the range of float16 in an autocast region, because a layer without normalisation scales them up."""
 
     cause, names = "precision", "float16"
 
@@ -79,7 +79,7 @@ class RateTooLarge(Regression):
 
 
 class NoWarmup(Regression):
-    """The loss is of higher order, and the learning rate trains well after a warmup but diverges without one."""
+    """The loss is of higher order; the learning rate works after a warmup, but the training diverges without one."""
 
     cause, names = "rate", "diverged"
 
@@ -102,7 +102,7 @@ class NoWarmup(Regression):
 
 
 class ZeroEpsilon(Training):
-    """An input is always zero, so its weights have gradients of zero; Adam divides 0 by 0."""
+    """One input is always zero, so the gradients of its weights are zero, and Adam with epsilon 0 divides 0 by 0."""
 
     cause, names = "optimizer", "eps=0"
 
@@ -118,7 +118,7 @@ class ZeroEpsilon(Training):
 
 
 class BrokenLayer(Training):
-    """The user's code overwrites weights of one layer with a non-finite value."""
+    """The user's code overwrites some weights of one layer with a non-finite value."""
 
     cause = "layer"
 
@@ -148,7 +148,7 @@ class LogOfZero(Training):
 
 
 class DivisionByZero(Training):
-    """Features are divided by their standard deviation in the batch, and one batch has a constant feature."""
+    """Features are divided by their standard deviation within the batch, and in one batch a feature is constant."""
 
     cause, names = "operation", "division by 0"
 
@@ -200,7 +200,8 @@ class MaskedRow(Training):
 
 
 class RootOfZero(Regression):
-    """The loss takes the root of the distance of an output to itself, where the derivative of the root is infinite."""
+    """The loss takes the square root of an output's distance to itself, which is 0, where the derivative of the root is
+    infinite."""
 
     cause, names = "operation", "Sqrt"
 
@@ -215,7 +216,7 @@ class RootOfZero(Regression):
 
 
 class ExpOverflow(Regression):
-    """A log variance is predicted without a bound, and the loss uses its exponential."""
+    """The model predicts a log variance without a bound, and the loss uses its exponential."""
 
     cause, names = "operation", "Exp"
 
@@ -228,7 +229,7 @@ class ExpOverflow(Regression):
 
 
 class UnscaledStep(Training):
-    """The training scales the loss with a GradScaler but calls the optimizer's own step, so gradients are not unscaled."""
+    """The training scales the loss with a GradScaler but calls the optimizer's own `step`, so the gradients are never unscaled."""
 
     cause, names = "loss scale", "unscal"
 
@@ -242,7 +243,7 @@ class UnscaledStep(Training):
 
 
 class ScaleOverflow(Training):
-    """The fixed loss scale is too large, so the scaled loss overflows."""
+    """The fixed loss scale is so large that the scaled loss overflows."""
 
     cause, names = "loss scale", "scale"
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ARG002 - a healthy training does not need the number of its step
-"""A small healthy training, into which the classes of `autopsy_faults.py` insert a fault.
+"""A small healthy training, into which each class of `autopsy_faults.py` inserts one fault.
 
-The seed chooses the network, the optimizer, the data and the step of the fault.
+The seed of a training determines the network, the optimizer, the data and the step of the fault.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Training:
-    """A training for regression or classification without a fault."""
+    """A training of a regression or classification model without a fault."""
 
     cause: ClassVar[str] = ""
-    """The cause that the autopsy should name (`advisor.engine.autopsy`)."""
+    """Cause that the autopsy should name (see `advisor.engine.autopsy`); empty without a fault."""
     names: ClassVar[str] = ""
-    """A text that the sentence about the culprit should contain."""
+    """Text that the autopsy's sentence about the faulty tensor, layer or operation should contain."""
     steps: ClassVar[int] = 150
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
         self.draw = random.Random(seed)
         self.at = self.draw.randint(15, 90)
-        """Step of the fault."""
+        """Number of the step at which the fault is inserted."""
         self.width, self.depth = self.draw.choice([8, 16, 32]), self.draw.choice([1, 2, 3])
         self.classes = self.draw.choice([0, 3, 5])
         """Number of classes; 0 for regression."""
@@ -47,7 +47,7 @@ class Training:
         return nn.Sequential(*layers, nn.Linear(self.width, max(self.classes, 1)))
 
     def prepare(self) -> None:
-        """Change the network before its optimizer is made."""
+        """Change the network before the optimizer is created."""
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         weights, kind = self.model.parameters(), self.draw.choice(["sgd", "adam", "adamw"])
@@ -56,13 +56,13 @@ class Training:
         return (torch.optim.Adam if kind == "adam" else torch.optim.AdamW)(weights, 10 ** self.draw.uniform(-3.3, -2.3))
 
     def batch(self, i: int) -> Batch:
-        """Return the batch of step i."""
+        """Return the batch of training step i."""
         x = torch.randn(self.size, 6)
         y = x @ self.truth + 0.1 * torch.randn(self.size, max(self.classes, 1))
         return x, y.argmax(1) if self.classes else y
 
     def inject(self, i: int) -> None:
-        """Change the training before step i."""
+        """Insert the fault, if it is due, before step i."""
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.model(x)
@@ -73,7 +73,7 @@ class Training:
         return nn.functional.cross_entropy(out, batch[1]) if self.classes else nn.functional.mse_loss(out, batch[1])
 
     def step(self, i: int, batch: Batch) -> torch.Tensor:
-        """Make step i and return the loss."""
+        """Make training step i and return its loss."""
         self.inject(i)
         loss = self.loss(batch)
         self.optimizer.zero_grad()
@@ -91,7 +91,7 @@ class Training:
 
 
 class Regression(Training):
-    """A training for regression with one target."""
+    """A training of a regression model with a single target."""
 
     def network(self) -> nn.Module:
         self.classes, self.truth = 0, self.truth[:, :1]

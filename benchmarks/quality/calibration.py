@@ -33,18 +33,18 @@ from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 
 MIN_FINDINGS = 30
-"""Minimum number of findings to fit a map."""
+"""Minimum number of a rule's findings to fit a calibration map."""
 PER_BIN = 25
-"""Minimum number of findings in each bin of a map."""
+"""Minimum number of findings in each bin of a calibration map."""
 MAX_BINS = 8
-"""Maximum number of bins of a map."""
+"""Maximum number of bins of a calibration map."""
 Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 """For each rule: the stated confidence of each finding, and whether its advice is right."""
 
 
 def findings_of_world(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, whether the advice is right) for each finding of these rules on one random world, except
-    findings in doubt."""
+    """Return (rule, stated confidence, whether the advice is right) for each finding of these rules on one random world; findings
+    whose truth is uncertain are left out."""
     rules = [r for r in load_rules() if r.rule_id() in names]
     made = world(np.random.default_rng([seed, 1]))
     found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]
@@ -62,7 +62,7 @@ def findings_of_worlds(seeds: Iterable[int], jobs: int, names: frozenset[str]) -
 
 
 def fit_confidence_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
-    """Return the calibration map of one rule, from its findings."""
+    """Fit and return the calibration map of one rule, given its findings."""
     if len(answers) < MIN_FINDINGS:
         return []
     stated, right = (np.array(column, dtype=np.float64) for column in zip(*sorted(answers), strict=True))
@@ -92,7 +92,7 @@ def write(maps: Mapping[str, Sequence[Knot]]) -> None:
 
 
 def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequence[str]) -> str:
-    """Return a table of these rules, followed by the reliability of the shown confidences."""
+    """Return a table of these rules, followed by the reliability table of the shown confidences."""
     lines = [
         f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"
     ]

@@ -1,7 +1,7 @@
-"""Reads labelled cases and assembles the `Study` of each case from an `Experiment`, as `advisor analyze` does.
+"""Reads labelled cases and assembles the `Study` of each case from an `Experiment`, in the same way as `advisor analyze`.
 
-Three folders hold cases in the same format: other people's real studies, which are not part of the project (`ADVISOR_BENCHMARK`
-names the folder), and our own recordings, with our hook and in a plain MLflow store, which are.
+Three folders hold cases in the same format: real studies by other people, which are not part of the project (`ADVISOR_BENCHMARK`
+names the folder), and two folders of our own recordings, made with our hook and in a plain MLflow store, which are part of it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ _RUN_STATUS: Mapping[str, RunStatus] = {
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of labelled cases: `cases.jsonl`, and for each data set a folder with `trials.parquet` and `curves.parquet`."""
+    """A folder of labelled cases: it has the file `cases.jsonl`, and for each data set a folder with `trials.parquet` and
+    `curves.parquet`."""
 
     name: str
     folder: Path
     facts: tuple[tuple[str, str], ...] | None = None
-    """Keys of a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys, named as in the
+    """Keys in a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys are facts, named as in the
     contract."""
     hooked: bool = False
-    """Whether our hook logged the trials with their status. A plain store only shows how the process ended."""
+    """Whether our training hook logged the trials together with their status. A plain store only shows how each training process
+    ended."""
 
     @property
     def exists(self) -> bool:
@@ -62,17 +64,18 @@ REAL = Source(
         ("planned_steps", "max_train_steps"),
     ),
 )
-"""Other people's studies, labelled by hand or computed from all of their data; may be missing."""
+"""Real studies by other people, labelled by hand or computed from all of their data; the folder may be missing."""
 RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data", hooked=True)
-"""Our small trainings, each with one cause switched on or off; see `record.py`."""
+"""Our own small trainings, each with one cause switched on or off; see `record.py`."""
 PLAIN = Source("recordings, plain", Path(__file__).resolve().parent / "recordings" / "plain" / "data")
-"""Our trainings by scripts that log to a plain MLflow store; see `record_plain.py`. Runs have the status that MLflow stored."""
+"""Our own trainings, by scripts that log to a plain MLflow store; see `record_plain.py`. The status of a run is the one that MLflow
+stored."""
 SOURCES = (REAL, RECORDED, PLAIN)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One labelled question. The README in the folder of real studies describes the fields of `raw`."""
+    """One labelled question about a study. The README in the folder of real studies describes the fields in `raw`."""
 
     source: Source
     raw: Mapping[str, Any]
@@ -104,11 +107,11 @@ class Case:
 
     @property
     def held_out(self) -> bool:
-        """Whether the case belongs to the fixed third of the groups that is never used to tune thresholds."""
+        """Whether the case belongs to the fixed third of the groups that is never used to choose thresholds."""
         return int(hashlib.sha256(self.group.encode()).hexdigest(), 16) % 3 == 0
 
     def assemble_arguments(self) -> tuple[Experiment, dict[str, Any]]:
-        """Return the experiment and the keyword arguments of `assemble` that make the study."""
+        """Return the experiment, and the keyword arguments with which `assemble` makes the study of the case."""
         raw = self.raw
         experiment = _experiment(self.source, raw)
         spec = _spec(raw, experiment) if raw["space"] else None
@@ -134,7 +137,7 @@ def _direction(raw: Mapping[str, Any]) -> Direction:
 
 
 def load_cases(sources: Sequence[Source] = SOURCES) -> list[Case]:
-    """Return all cases of the folders that exist, in the order of the files."""
+    """Return all cases in those folders that exist, in the order of their files."""
     return [
         Case(source, raw)
         for source in sources
@@ -145,7 +148,8 @@ def load_cases(sources: Sequence[Source] = SOURCES) -> list[Case]:
 
 
 def _cases(line: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one case for each label of a line, or the line as a single case. Missing fields are None."""
+    """Return one case for each label in a line of the file; if the line has no list of labels, it is a single case. Missing fields
+    become None."""
     labels = line.pop("labels", [{}])
     return [_NOTHING | line | label for label in labels]
 
@@ -157,7 +161,7 @@ def _tables(folder: Path) -> tuple[list[dict[str, Any]], Any]:
 
 @lru_cache(maxsize=128)
 def _curves(folder: Path, study: str) -> dict[str, dict[str, Any]]:
-    """Return the columns of a study's points by metric."""
+    """Return the points of a study's curves as columns, by metric."""
     table = _tables(folder)[1]
     table = table.filter(pc.equal(table["study"], study))
     result = {}
@@ -230,7 +234,7 @@ def _run(trial: Mapping[str, Any], source: Source, raw: Mapping[str, Any]) -> Ru
 
 
 def _run_status(trial: Mapping[str, Any]) -> RunStatus:
-    """Return the run's status as MLflow stored it or, if missing, as MLflow would have stored it."""
+    """Return the run's status in MLflow: the stored one or, if missing, the one that MLflow would have stored."""
     stored: RunStatus | None = trial.get("run_status")
     return stored or _RUN_STATUS.get(trial["status"], "FINISHED")
 
@@ -255,7 +259,7 @@ def _points(
 def _stated_learning_rates(
     derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]
 ) -> Points:
-    """Return the learning rates that the source states without logging: constant, or linear warmup and cosine decay to zero."""
+    """Return the learning rates that the source describes but did not log: constant, or linear warmup and cosine decay to zero."""
     grid = next(iter(points.values()))
     rates = np.empty(len(grid.steps))
     for i, row in enumerate(rows):

@@ -33,7 +33,7 @@ RESULTS = Path(tempfile.gettempdir()) / "closed-loop"
 
 
 def all_tasks(folder: Path) -> list[Task]:
-    """Return all tasks that can run here. Their trainings are stored in the folder."""
+    """Return all tasks that can run on this machine. The trainings of these tasks are stored in the folder."""
     from loop import tables, trainings
 
     grids: list[Task] = []
@@ -45,7 +45,7 @@ def all_tasks(folder: Path) -> list[Task]:
 
 
 def run(task: Task, contender: str, seed: int) -> Result:
-    """Run one search and judge its choice."""
+    """Run one search on a task and judge the setting that it chose."""
     if contender in (LOOP, ROUND):
         from loop.advised import one_round, search_by_advisor
 
@@ -73,7 +73,7 @@ def run(task: Task, contender: str, seed: int) -> Result:
 def run_all(
     tasks: Sequence[Task], contenders: Sequence[str], seeds: Sequence[int], folder: Path, workers: int
 ) -> list[Result]:
-    """Return all results, including those of earlier runs. Each new result is stored immediately."""
+    """Return the results of all searches, including those of earlier runs. Each new result is stored as soon as it is known."""
     known = results.load(folder)
     jobs = [(task, name, seed) for seed in seeds for name in contenders for task in tasks]
     waiting = [job for job in jobs if results.result_key(*job) not in known]

@@ -47,17 +47,17 @@ from advisor.model.finding import Verdict
 
 @dataclass(frozen=True)
 class Answer:
-    """A rule's answer to a case."""
+    """A rule's answer to one labelled case."""
 
     case: Case
     fired: bool
-    """Whether the rule fired on the labelled subject and side, or an accepted rule fired."""
+    """Whether the rule fired on the labelled subject and side, or a rule fired that the label accepts."""
     missing: bool
-    """Whether the rule lacked data."""
+    """Whether the rule lacked the data to judge the case."""
     message: str
     broken: bool = False
     trials: int = 0
-    """Number of trials of the study."""
+    """Number of trials in the study of the case."""
     peers: peers.Answers = field(default_factory=dict)
 
     @property
@@ -67,7 +67,7 @@ class Answer:
 
 @dataclass
 class Score:
-    """Weighted counts of one rule."""
+    """Weighted counts of one rule's answers."""
 
     positives: float = 0.0
     detected: float = 0.0
@@ -77,17 +77,17 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """Share of the positives that were detected; NaN if there are none."""
+        """Share of the positive cases that were detected; NaN if there are none."""
         return self.detected / self.positives if self.positives else math.nan
 
     @property
     def false_alarm_rate(self) -> float:
-        """Share of the negatives on which the rule fired; NaN if there are none."""
+        """Share of the negative cases on which the rule fired; NaN if there are none."""
         return self.false_alarms / self.negatives if self.negatives else math.nan
 
     @property
     def not_assessed_rate(self) -> float:
-        """Share of all cases in which the rule lacked data."""
+        """Share of all cases for which the rule lacked data."""
         return self.not_assessed / (self.positives + self.negatives)
 
 
@@ -107,12 +107,12 @@ def answer(case: Case, verdicts: Sequence[Verdict]) -> Answer:
 
 
 def _subject_name(subject: str | list[str]) -> str:
-    """Return a labelled subject in the form that findings use; a pair is in alphabetical order."""
+    """Return a labelled subject in the form that findings use; a pair of hyperparameters is in alphabetical order."""
     return subject if isinstance(subject, str) else " × ".join(sorted(subject))
 
 
 def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
-    """Answer the cases of one view, whose study is read and judged only once."""
+    """Answer the cases that share one study, which is read and judged only once."""
     study = view[0].study()
     wanted = {name for case in view for name in (case.rule, *case.raw["accept"])}
     verdicts = judge(study, [r for r in _rules() if r.rule_id() in wanted])
@@ -130,7 +130,7 @@ def _rules() -> Sequence[Rule]:
 
 
 def views(cases: Iterable[Case]) -> list[list[Case]]:
-    """Group the cases that show the same data. Groups that read the same tables are adjacent."""
+    """Group the cases whose study shows the same data. Groups that read the same tables are next to each other."""
     ordered = sorted(cases, key=lambda c: (c.source.name, c.raw["dataset"], c.raw["studies"], c.view))
     return [list(same) for _, same in groupby(ordered, key=lambda c: c.view)]
 
@@ -138,7 +138,8 @@ def views(cases: Iterable[Case]) -> list[list[Case]]:
 def ask_all(
     cases: Iterable[Case], *, processes: int, with_peers: bool = False, on_view: Callable[[int], None]
 ) -> list[Answer]:
-    """Answer all cases, in this process if `processes` is 1; call `on_view` with the number of cases of each step."""
+    """Answer all cases, in this process if `processes` is 1; after each step, call `on_view` with the number of cases that it
+    answered."""
     answers: list[Answer] = []
     groups, ask_group = views(cases), partial(ask, with_peers=with_peers)
     with ProcessPoolExecutor(processes) if processes > 1 else nullcontext() as pool:
@@ -150,12 +151,12 @@ def ask_all(
 
 
 def scores(answers: Iterable[Answer]) -> dict[str, Score]:
-    """Return the score of each rule; each group has weight one."""
+    """Return the score of each rule; each group of cases has a weight of one."""
     return {rule: score for (rule, _), score in _scores([(a.case, a.fired, a.missing, "") for a in answers]).items()}
 
 
 def measured_scores(answers: Iterable[Answer]) -> list[Measured]:
-    """Return the scores of each rule by number of trials, in the form that the rules' pages quote."""
+    """Return the scores of each rule by the number of trials in the study, in the form that the rules' pages quote."""
     by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
     return [
@@ -165,7 +166,7 @@ def measured_scores(answers: Iterable[Answer]) -> list[Measured]:
 
 
 def write(rows: Iterable[Measured]) -> None:
-    """Write the table that the rules' pages and the reports quote."""
+    """Write the table of scores that the rules' pages and the reports quote."""
     with path_of_table().open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(Measured)])
@@ -173,7 +174,8 @@ def write(rows: Iterable[Measured]) -> None:
 
 
 def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, str], Score]:
-    """Return scores by rule and part of (case, fired, missing, part); a group has weight one over all parts."""
+    """Return scores by rule and part of the cases, from (case, fired, missing, part); a group has a weight of one over all
+    parts."""
     size: dict[tuple[str, bool, str], int] = defaultdict(int)
     for case, *_ in answers:
         size[case.rule, case.fires, case.group] += 1
@@ -192,7 +194,7 @@ def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, 
 
 
 def macro_average(rule_scores: Iterable[Score]) -> tuple[float, float]:
-    """Return mean recall and mean false-alarm rate over rules."""
+    """Return the mean recall and the mean false-alarm rate over rules."""
     rule_scores = list(rule_scores)
     return _mean(s.recall for s in rule_scores), _mean(s.false_alarm_rate for s in rule_scores)
 
@@ -203,7 +205,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns are aligned in plain text as well; the first row is the header."""
+    """Return a Markdown table whose columns are also aligned in plain text; the first row is the header."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "| "
@@ -246,10 +248,10 @@ def _share(share: float, total: float, digits: int) -> str:
 
 
 def peer_table(answers: Sequence[Answer]) -> str:
-    """Return a table of our recall and false alarms beside each peer's, on the same cases.
+    """Return a table of our rules' recall and false alarms beside those of each other tool, on the same cases.
 
-    A peer judges one run at a time. Of the ways in `peers.WAYS` to combine alarms, the way that scores best on the same cases is
-    shown, which favours the peer.
+    These tools judge one run at a time. There are several ways to combine alarms (`peers.WAYS`); the table shows the way that
+    scores best on the same cases, which favours the other tool.
     """
     rows = [["question", "cases", "rules: recall / false alarms", *(f"{name}" for name in peers.NAMES)]]
     compared = [a for a in answers if a.peers]
@@ -273,7 +275,7 @@ def peer_table(answers: Sequence[Answer]) -> str:
 
 
 def _best_score(answers: Sequence[Answer], peer: str) -> Score | None:
-    """Return the peer's best score over all ways to combine its alarms."""
+    """Return the best score of the tool `peer` over all ways to combine its alarms."""
     ways = sorted({way for a in answers for way in a.peers[peer]})
     options = []
     for way in ways:
@@ -287,7 +289,7 @@ def _number(share: float) -> float:
 
 
 def misses(answers: Iterable[Answer]) -> str:
-    """List the wrong answers, one a line."""
+    """List the wrong answers, one per line."""
     return "\n".join(
         f"{'missed' if a.case.fires else 'FALSE '} {a.case.id} [{a.case.raw['kind']}] {a.case.raw['subject'] or ''}: {a.message}"
         for a in sorted(answers, key=lambda a: (a.case.rule, a.case.id))

@@ -28,19 +28,19 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study.assemble import assemble
 
 FIRST_SEED = {"hand": 20, "trl": 10}
-"""First of the ten seeds to report on, by who trains. No rule was developed on these seeds."""
+"""First of the ten seeds to report on, by kind of training loop. No rule was developed on the reported seeds."""
 SCRIPTS = {"hand": "finetuning.py", "trl": "finetuning.py --by trl"}
-"""Names of the measurements in the table of rates."""
+"""Names of the measurements in the table of alarm rates."""
 
 
 def fired(study: TunedStudy, experiment: Experiment, rules: Sequence[Any]) -> set[str]:
-    """Return the rules that fire on the study."""
+    """Return the rules that fire on the given study."""
     made = assemble(experiment, objective=study.objective, direction=study.direction)
     return {v.rule for v in judge(made, rules) if v.status == "fired"}
 
 
 def labelled_studies(by: str) -> list[TunedStudy]:
-    """Return the studies whose trials are trained by hand-written loops or by TRL."""
+    """Return the studies whose trials are trained by hand-written loops ("hand") or by TRL."""
     if by == "hand":
         return studies()
     try:
@@ -80,7 +80,7 @@ def main() -> None:
 def trained(
     rule: str, judged: Sequence[TunedStudy], alarms: Mapping[tuple[str, str], int], seeds: int, script: str
 ) -> Trained:
-    """Return the counts of one rule. alarms: number of seeds by study and rule."""
+    """Return one rule's counts of alarms. alarms: number of seeds with an alarm, by study and rule."""
     on = [s.name for s in judged if rule in s.fires]
     off = [s.name for s in judged if rule in s.quiet]
     detected, false = (sum(alarms.get((name, rule), 0) for name in names) for names in (on, off))

@@ -32,12 +32,12 @@ from advisor.tracking.study.assemble import assemble
 CONSTANT = ("deepobs", "deepobs_svhn", "taskset")
 DECAYING = ("algoperf", "algoperf_generalized_adam")
 MIN_POINTS = 16
-"""Minimum number of evaluations of a curve to use its first half."""
+"""Minimum number of evaluations that a curve must have for its first half to be used."""
 
 
 @dataclass(frozen=True)
 class HalfCurve:
-    """The first half of a curve, and the best value of the whole curve."""
+    """The first half of a curve of the objective, and the best value of the whole curve."""
 
     study: Study
     trial: Trial
@@ -58,7 +58,7 @@ def _half_curve(steps: IntArray, values: FloatArray, metric: str, maximize: bool
 
 
 def halves_of_real_curves(source: str) -> Iterator[HalfCurve]:
-    """Yield the first halves of a source's curves of the objective."""
+    """Yield the first halves of the objective's curves in a source."""
     table = pq.read_table(
         REAL.folder / source / "curves.parquet", columns=["study", "trial", "metric", "step", "value"]
     )
@@ -75,7 +75,7 @@ def halves_of_real_curves(source: str) -> Iterator[HalfCurve]:
 
 
 def halves_of_simulated_curves(studies: int) -> Iterator[HalfCurve]:
-    """Yield the first halves of simulated curves at a constant rate, from the laws of `worlds.length`."""
+    """Yield the first halves of curves at a constant learning rate, simulated by the laws of `worlds.length`."""
     draw = partial(length.make, kind="constant", low=-1.0, high=10.0, known="logged")
     for seed in range(1000, 1000 + studies):
         made = draw(np.random.default_rng(seed))
@@ -88,7 +88,8 @@ def halves_of_simulated_curves(studies: int) -> Iterator[HalfCurve]:
 
 
 def forecast_outcome(half: HalfCurve) -> tuple[float, float, float, float] | None:
-    """Return (below, above, width, beyond the bounds) for a forecast; None if the advisor would make no forecast."""
+    """Return (result below the interval, above it, width of the interval, bounds outside the possible values) for a forecast; None
+    if the advisor would make no forecast."""
     try:
         (ending,) = curve_tails.best_endings(half.study, 1, 1.0)
     except MissingData:

@@ -33,12 +33,13 @@ GAIN = 1.5
 SHARE = 0.1
 
 Draw = Callable[[np.random.Generator, float], float]
-"""Draws the cost of one run from a distribution with mean 0 and deviation 1, given the deviation of its setting."""
+"""Function that draws the deviation of a run's cost from its setting's mean cost, with mean 0, given the setting's standard
+deviation."""
 
 
 @dataclass
 class SimulatedSetting:
-    """A setting of a simulated loop: its true mean cost, its deviation and its runs."""
+    """A setting in a simulated loop: its true mean cost, the standard deviation of its runs' costs, and the costs of its runs."""
 
     mean: float
     deviation: float
@@ -54,16 +55,16 @@ class SimulatedSetting:
 
 @dataclass
 class LoopResults:
-    """Results of one or more loops."""
+    """Summed results of one or more loops."""
 
     loops: int = 0
     loops_with_false: int = 0
     false_shares: float = 0.0
-    """Sum over the loops of the share of false keeps."""
+    """Sum over the loops of the share of kept proposals that have no true gain."""
     gains: int = 0
     gains_kept: int = 0
     extra: list[int] = field(default_factory=list)
-    """Number of runs of each proposal after its first run."""
+    """Number of runs of each proposal beyond its first run."""
     extra_of_gains: list[int] = field(default_factory=list)
 
 
@@ -74,7 +75,7 @@ HEAD = (
 
 
 def table_row(name: str, gate: LoopResults, single: LoopResults) -> str:
-    """Return a row of the table: results of the same loops decided by the gate and by the better single run."""
+    """Return a row of the table: the results of the same loops decided by the gate and by the better single run."""
     cells = (
         f"{gate.loops}",
         f"{gate.false_shares / gate.loops:.1%}",
@@ -102,14 +103,16 @@ WORLDS: dict[str, Draw] = {
 
 
 def _standard_deviation(world: str, rng: np.random.Generator) -> float:
-    """Return the deviation of a setting; unequal deviations are log-normal with a root mean square of 1."""
+    """Return the standard deviation of a setting's costs; in the world "unequal deviations" it is log-normal with a root mean
+    square of 1."""
     return math.exp(0.5 * float(rng.standard_normal()) - 0.5) if world == "unequal deviations" else 1.0
 
 
 def run_simulated_loop(
     world: str, seed: int, tally: LoopResults, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
 ) -> None:
-    """Run one loop and add its results to the tally. baseline: runs of the first setting; single: take the better single run."""
+    """Run one simulated loop and add its results to the tally. baseline: runs of the first setting; single: take the better single
+    run."""
     rng = np.random.default_rng([seed, *world.encode()])
     draw = WORLDS[world]
     first = SimulatedSetting(0.0, _standard_deviation(world, rng))
@@ -132,8 +135,8 @@ def run_loop(
     *,
     single: bool,
 ) -> None:
-    """Run a loop of proposals. propose: returns the next setting and whether it is better than the incumbent."""
-    incumbent, settings, repeated = first, [first], 1  # the baseline is setting number 1
+    """Run a loop of proposals. propose: returns the next setting and whether it is truly better than the incumbent."""
+    incumbent, settings, repeated = first, [first], 1  # the baseline counts as the first setting
     keeps = wrong = 0
     for number in range(1, proposals + 1):
         candidate, better = propose(incumbent)
@@ -166,7 +169,7 @@ def _judge(
     keeps: int,
     run: Callable[[SimulatedSetting], None],
 ) -> tuple[bool, int]:
-    """Ask after each run until the gate decides. Return (kept, further runs)."""
+    """Ask the gate after each run until it decides. Return (whether the proposal is kept, number of further runs)."""
     levels = Levels.in_loop(number + 1, repeat, keeps, error=ERROR, miss=MISS)
     others = difference.pooled([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])
     runs = 0
@@ -197,7 +200,8 @@ def _judge(
 def run_recorded_loop(
     group: FloatArray, seed: int, tally: LoopResults, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
 ) -> None:
-    """Run a loop whose runs are drawn from one setting's recorded repeats. Gains are subtracted from the recorded values."""
+    """Run a loop whose runs are drawn from the recorded repeats of one setting. For a proposal with a gain, the gain is subtracted
+    from the recorded values."""
     rng = np.random.default_rng(seed)
     deviation = float(np.std(group, ddof=1))
     centred = group - np.mean(group)
@@ -216,7 +220,7 @@ def run_recorded_loop(
 
 
 def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
-    """Return the best objective values, as costs, of the settings with at least `minimum` recorded repeats."""
+    """Return, as costs, the best objective values of the settings with at least `minimum` recorded repeats."""
     settings: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in pq.read_table(folder / "trials.parquet").to_pylist():
         if row["status"] == "complete":
@@ -230,7 +234,7 @@ def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
             ).to_pylist()
             sign = 1 if members[0]["direction"] == "min" else -1
             best = {m["trial"]: min(sign * p["value"] for p in own if p["trial"] == m["trial"]) for m in members}
-            groups[study] = np.unique(list(best.values()))  # some logs exist twice
+            groups[study] = np.unique(list(best.values()))  # some logs exist twice, so equal values count once
     return {name: values for name, values in groups.items() if len(values) >= minimum}
 
 

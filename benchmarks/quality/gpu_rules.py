@@ -1,10 +1,11 @@
-"""Trains on a GPU with one cause of slowness at a time, and prints the verdicts of the rules about speed.
+"""Trains on a GPU with one cause of slowness at a time, and prints the verdicts that the rules about speed reach.
 
     python benchmarks/quality/gpu_rules.py              # about eight minutes on one GPU
     python benchmarks/quality/gpu_rules.py --seconds 5 --device cpu --only healthy   # does it run?
 
-Each study has two trials of a perceptron, or a trial for each batch size. A cell is the rule's verdict: "fires", "quiet", or "-" if
-data are missing. The last column lists the rules that should fire. The GPU's utilisation needs `nvidia-ml-py`.
+Each study has two trials of a perceptron, or one trial for each batch size. A cell holds a rule's verdict: "fires", "quiet", or "-"
+if data are missing. The last column lists the rules that should fire. To log the GPU's utilisation, the script needs
+`nvidia-ml-py`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ FEATURES, CLASSES = 1024, 100
 
 @dataclass(frozen=True)
 class SlownessCase:
-    """A training with one cause of slowness, or none. With these sizes, a healthy step takes the GPU some milliseconds."""
+    """A training with one cause of slowness, or with none. With these sizes, a healthy training step takes some milliseconds on the
+    GPU."""
 
     expected: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (8192, 8192)
@@ -41,13 +43,13 @@ class SlownessCase:
     micro_batches: int = 1
     loader: Callable[[int], Iterable[Any]] | None = None
     reads_each_step: bool = False
-    """Read the loss and compute a metric on the host at each step, as in many scripts."""
+    """Whether the loop reads the loss and computes a metric on the host at each step, as in many scripts."""
     rests_s: float = 0.0
     """Seconds that the loop spends on other work between two steps."""
 
 
 class SlowToDecode(Dataset[tuple[np.ndarray, int]]):
-    """A data set whose examples take a while to decode."""
+    """A data set that takes some time to decode each example."""
 
     def __len__(self) -> int:
         return 10**6
@@ -61,7 +63,7 @@ class SlowToDecode(Dataset[tuple[np.ndarray, int]]):
 
 
 def slow_loader(workers: int) -> Callable[[int], Iterable[Any]]:
-    """Return a function that makes a loader for a batch size."""
+    """Return a function that creates a loader for a given batch size."""
     ahead = 4 if workers else None
     return lambda size: DataLoader(SlowToDecode(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
 
@@ -80,7 +82,7 @@ SITUATIONS = {
 
 
 class TrainingLoop:
-    """A perceptron on random data that stays on the device, unless the situation has a loader."""
+    """Trains a perceptron on random data that stays on the device, unless the case has a loader."""
 
     def __init__(self, situation: SlownessCase, batch_size: int, device: torch.device) -> None:
         self.situation, self.batch_size, self.device = situation, batch_size, device
@@ -117,7 +119,7 @@ class TrainingLoop:
             return nn.functional.cross_entropy(out, y) / self.situation.micro_batches, out
 
     def rest(self, loss: torch.Tensor, out: torch.Tensor, y: torch.Tensor) -> None:
-        """Do the loop's work after a step."""
+        """Do the loop's other work after a training step."""
         if self.situation.reads_each_step:
             loss.item()
             predicted, true = out.detach().float().cpu().numpy(), y.cpu().numpy()
@@ -126,7 +128,7 @@ class TrainingLoop:
 
 
 class ResidentBatch:
-    """An endless loader of the same random batch, which stays on the device."""
+    """An endless loader of one random batch, which stays on the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.batch = torch.randn(size, FEATURES, device=device), torch.randint(CLASSES, (size,), device=device)
@@ -137,7 +139,7 @@ class ResidentBatch:
 
 
 def run(name: str, situation: SlownessCase, seconds: float, device: torch.device, store: str) -> None:
-    """Train the trials of a situation, each for some seconds, as runs of the experiment `name`."""
+    """Train the trials of a case for some seconds each, as runs of the experiment `name`."""
     for i, batch_size in enumerate(situation.batch_sizes):
         torch.manual_seed(i)
         work = TrainingLoop(situation, batch_size, device)

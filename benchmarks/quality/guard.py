@@ -54,13 +54,13 @@ SOURCES: Mapping[str, Sequence[Path]] = {
 MIN_TRIALS = 12
 MIN_EVALUATIONS = 5
 MAX_LOST = 0.01
-"""Share of lost winners above which a task is listed."""
+"""Share of studies with a lost winner above which a task is listed."""
 
 Task = Sequence[Progress]
 
 
 def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
-    """Yield the tasks of a folder: all trials of a problem and optimizer with the same planned length."""
+    """Yield the tasks in a folder: a task is all trials of one problem and optimizer with the same planned length."""
     columns = ["study", "trial", "metric", "step", "value"]
     table = pq.read_table(folder / "curves.parquet", columns=columns).to_pandas()
     curves = dict(tuple(table.groupby(["study", "trial", "metric"], observed=True)))
@@ -83,13 +83,13 @@ def tasks(folder: Path) -> Iterator[tuple[str, Task]]:
 
 
 def _name_of_task(study: str) -> str:
-    """Return the name without the number of AlgoPerf's repeated studies of a workload."""
+    """Return the study's name without the number by which AlgoPerf distinguishes repeated studies of a workload."""
     head, _, tail = study.rpartition("/")
     return head if tail.startswith("study_") else study
 
 
 def draw_studies(task: Task, studies: int, seed: list[int]) -> Iterator[list[Progress]]:
-    """Yield studies of a task."""
+    """Yield random studies of a task's trials."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
         count = int(rng.integers(16, 65))
@@ -99,7 +99,7 @@ def draw_studies(task: Task, studies: int, seed: list[int]) -> Iterator[list[Pro
 
 @dataclass
 class ReplayCounts:
-    """Sums over the replayed studies of one task."""
+    """Counts summed over the replayed studies of one task."""
 
     studies: int = 0
     saved: float = 0.0
@@ -124,7 +124,7 @@ class ReplayCounts:
 def measure(
     trials: list[Progress], make: Callable[[], Stopper], workers: int, alarms: FalseAlarms | None = None
 ) -> ReplayCounts:
-    """Return the counts of one study. make: returns a new stopper. alarms: counts false verdicts on healthy trials."""
+    """Return the counts for one study. make: returns a new stopping method. alarms: counts false verdicts on healthy trials."""
     stopper, false = make(), 0
     stopped: list[Progress] = []
     alarmed: set[int] = set()
@@ -161,19 +161,20 @@ def measure(
 
 
 class FalseAlarms:
-    """False alarms of the guard: verdicts that stop no trial, and stops of non-finite trials."""
+    """Counts the guard's false alarms: verdicts that stop no trial, and stops of non-finite trials."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._diverging: dict[Progress, list[bool]] = {}
 
     def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
-        """Return whether the trial gets such a verdict although it improves later. lowest: cost of the study's best trial."""
+        """Return whether the guard falsely calls the trial stuck, diverging or not finite: the trial improves later. lowest: cost
+        of the study's best trial."""
         if not trial.best[-1] < trial.best[at]:
             return False
         first = float(trial.costs[0])
         if not first - trial.best[at] > MOVED * (first - lowest) and self._is_stuck(trial, at, completed):
-            return True  # the condition above is weaker and fast
+            return True  # the first condition follows from the second and is faster to check
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:
@@ -197,11 +198,12 @@ def only_not_finite(trial: Progress, at: int, completed: Sequence[Progress]) -> 
 
 
 def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopper:
-    """Return an Optuna pruner as a stopper that counts evaluations instead of steps, because steps differ between trials."""
+    """Return an Optuna pruner as a stopping method that counts evaluations instead of steps, because steps differ between
+    trials."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.RandomSampler(seed=0)  # the name decides the brackets of Hyperband
+    sampler = optuna.samplers.RandomSampler(seed=0)  # the study's name determines the brackets of Hyperband
     study = optuna.create_study(study_name="replay", pruner=make_pruner(evaluations), sampler=sampler)
     begun: dict[int, Any] = {}
 
@@ -222,11 +224,11 @@ def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopp
 
 
 WARMUPS = (0.25, 0.5, 0.75)
-"""Shares of the training before which a median pruner stops no trial."""
+"""Shares of a training, before which a median pruner stops no trial."""
 
 
 def ways_to_stop(trials: Sequence[Progress]) -> Mapping[str, Callable[[], Stopper]]:
-    """Return makers of the other stoppers for a study."""
+    """Return functions that create the stopping methods other than the guard, for a study."""
     from optuna.pruners import HyperbandPruner
 
     evaluations = int(np.median([len(t.steps) for t in trials]))
@@ -253,7 +255,7 @@ def table_head() -> None:
 
 
 def tasks_of(source: str) -> Sequence[tuple[str, Task]]:
-    """Return the tasks of a source whose folders exist."""
+    """Return the tasks of a source, from those of its folders that exist."""
     return [task for folder in SOURCES[source] if (folder / "trials.parquet").is_file() for task in tasks(folder)]
 
 
@@ -286,7 +288,7 @@ def table(options: argparse.Namespace) -> None:
 
 
 def split_into_halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[Progress], list[Progress]]]:
-    """Yield pairs of studies of a task without common trials."""
+    """Yield pairs of studies of the same task that have no trials in common."""
     rng = np.random.default_rng(seed)
     for _ in range(studies):
         count = min(int(rng.integers(16, 65)), len(task) // 2)
@@ -295,7 +297,8 @@ def split_into_halves(task: Task, studies: int, seed: list[int]) -> Iterator[tup
 
 
 def safe_settings(trials: list[Progress], workers: int) -> Sequence[str] | None:
-    """Return the settings that would have lost no best trial, sorted by saved steps, most first; None without hindsight."""
+    """Return the settings of stopping methods that would not have stopped the best trial, sorted by saved steps, largest first;
+    None if complete trials or evaluations are too few."""
     whole = {id(t) for t in trials if np.isfinite(t.costs[-1])}
     if len(whole) < hindsight.MIN_TRIALS or not Policy().enough_evaluations([t for t in trials if id(t) in whole]):
         return None

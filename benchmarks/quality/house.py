@@ -1,11 +1,11 @@
-"""Figures of the code base: its size, its modules and how many other modules a rule depends on.
+"""Measures the code base: its size, its modules and how many other modules a rule depends on.
 
     python benchmarks/quality/house.py                 this checkout
     python benchmarks/quality/house.py FOLDER …        other checkouts beside it, oldest first
 
-Only tracked source files are counted. The product is advisor, adapters, rules and templates. The lines of a rule are those of its
-file and its private helpers. A rule reaches a module of shared computations or statistics if it imports this module, directly or
-indirectly.
+Only tracked source files are counted. The product consists of advisor, adapters, rules and templates. The lines of a rule are those
+of its own file and its private helpers. A rule reaches a module of shared computations or statistics if it imports that module
+directly or indirectly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PRODUCT = ("advisor", "adapters", "rules", "templates")
 SHARED = ("advisor.computed", "advisor.readings", "advisor.stats")
 SOURCE = (".py", ".j2", ".js", ".css", ".md", ".csv", ".yaml")
 MAX_FUNCTION = 40
-"""Maximum lines of a function that fits on a screen."""
+"""Maximum number of lines with which a function fits on a screen."""
 
 
 class CodeBase:
@@ -34,13 +34,13 @@ class CodeBase:
         self.files = [f for f in listed.splitlines() if (root / f).is_file()]
 
     def lines(self, *folders: str, ends: tuple[str, ...] = SOURCE) -> int:
-        """Return the number of lines of the source files in the folders."""
+        """Return the number of lines in the source files of the folders."""
         chosen = [f for f in self.files if f.startswith(tuple(f"{name}/" for name in folders)) and f.endswith(ends)]
         return sum(len((self.root / f).read_text("utf-8").splitlines()) for f in chosen)
 
     @cached_property
     def modules(self) -> dict[str, Path]:
-        """Python modules of the product by import name."""
+        """The product's Python modules by import name."""
         paths = {}
         for file in self.files:
             path = Path(file)
@@ -51,7 +51,8 @@ class CodeBase:
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """The product modules that each module imports, including imports inside functions but not imports for type checkers."""
+        """For each module, the product modules that it imports, including imports inside functions but not imports for type
+        checkers."""
         return {name: self._imported_modules(name, path) for name, path in self.modules.items()}
 
     def _imported_modules(self, name: str, path: Path) -> set[str]:
@@ -68,7 +69,7 @@ class CodeBase:
 
     @property
     def rules(self) -> dict[str, list[Path]]:
-        """The files of each rule: the rule's file and the private helpers that no other rule imports."""
+        """The files of each rule: its own file and the private helpers that no other rule imports."""
         own = {
             name: path
             for name, path in self.modules.items()
@@ -83,7 +84,7 @@ class CodeBase:
         return {name: [path, *(self.modules[h] for h in helpers if users[h] == {name})] for name, path in own.items()}
 
     def _reachable_modules(self, start: str, allowed: set[str]) -> set[str]:
-        """Return the modules in `allowed` that `start` imports, directly or through other modules in `allowed`."""
+        """Return the modules in `allowed` that `start` imports, directly or via other modules in `allowed`."""
         reached: set[str] = set()
         new = self.imports[start] & allowed
         while new:
@@ -92,7 +93,8 @@ class CodeBase:
         return reached
 
     def reach(self) -> tuple[float, float]:
-        """Return the median over rules of the number of shared modules that a rule reaches, and of these modules' lines."""
+        """Return medians over rules: of the number of shared modules that a rule reaches, and of the total lines of these
+        modules."""
         shared = {m for m in self.modules if m.startswith(SHARED) and not self.modules[m].name.startswith("__")}
         helpers = {m for m in self.modules if m.startswith("advisor_rules") and m.rpartition(".")[2].startswith("_")}
         counts, lines = [], []
@@ -103,9 +105,9 @@ class CodeBase:
         return statistics.median(counts), statistics.median(lines)
 
     def rule_names(self) -> list[str]:
-        """Return the built-in rules that modules of `advisor/` name by id, as `module: rule`.
+        """Return the built-in rules whose ids appear in modules of `advisor/`, as `module: rule`.
 
-        Ids of one word (seeds, tracking, adopt) are ignored, because they are also ordinary words.
+        Ids of a single word (seeds, tracking, adopt) are ignored, because they are also ordinary words.
         """
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         patterns = {rule: re.compile(rf"(?<![\w-]){rule}(?![\w-])") for rule in sorted(ids) if "-" in rule}
@@ -120,7 +122,7 @@ class CodeBase:
         ]
 
     def circles(self) -> int:
-        """Return the number of imports to remove until no import cycle is left, including imports inside functions."""
+        """Return the number of imports that must be removed until no import cycle is left; imports inside functions count too."""
         graph = {name: set(targets) for name, targets in self.imports.items()}
         removed = 0
         while True:

@@ -38,20 +38,20 @@ from advisor.tracking.study.assemble import assemble
 RATES = tuple(2.0 ** (k / 2) for k in range(-20, -5))
 NEXT_SEEDS = 12
 CHUNKS = {16: 15, 32: 15, 64: 5, 128: 3, 256: 1}
-"""By width: number of seeds that are trained at once, fewer for large models because of the processor's cache."""
+"""For each width: number of seeds that are trained at once, which is smaller for large models because of the processor's cache."""
 INPUTS, BATCH, NOISE = 16, 64, 0.1
 Layers = list[torch.Tensor]
 Trial = tuple[int, int, int]
-"""(width, index of the rate, seed)."""
+"""(width, index of the learning rate, seed) of a trial."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Trainings that differ in width, learning rate and seed."""
+    """A family of trainings that differ in width, learning rate and seed."""
 
     name: str
     scaled: bool
-    """Whether initialization and rates depend on the width as in mup."""
+    """Whether initialization and learning rates depend on the width as in mup."""
     widths: tuple[int, int, int]
     next: int
     hidden: int
@@ -59,17 +59,17 @@ class Family:
     steps: int
     cosine: bool
     task: int
-    """Seed of the function to learn."""
+    """Seed of the function that the networks learn."""
     seeds: int
     developed: int
-    """Number of seeds on which the method was developed."""
+    """Number of seeds that were used to develop the method."""
 
     def parameters(self, width: int) -> int:
         """Return the number of parameters of a network of this width."""
         return sum((a + 1) * b for a, b in itertools.pairwise(self.layers(width)))
 
     def layers(self, width: int) -> list[int]:
-        """Return the sizes of the layers."""
+        """Return the sizes of the network's layers."""
         return [INPUTS, *[width] * self.hidden, 1]
 
 
@@ -109,7 +109,7 @@ FAMILIES = [
 
 
 def examples(task: int, count: int, made: torch.Generator, noise: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return inputs and targets."""
+    """Return inputs and targets of random examples."""
     weights = torch.Generator().manual_seed(task)
     hidden = torch.randn(INPUTS, 32, generator=weights) * 2 / math.sqrt(INPUTS)
     out = torch.randn(32, 1, generator=weights) / math.sqrt(32)
@@ -119,7 +119,8 @@ def examples(task: int, count: int, made: torch.Generator, noise: float = 0.0) -
 
 
 def initial(family: Family, width: int, seeds: Sequence[int]) -> tuple[Layers, Layers]:
-    """Return the weights and biases of one network per rate and seed, each (rates * seeds, inputs, outputs)."""
+    """Return the initial weights and biases of one network per learning rate and seed; each has shape (rates * seeds, inputs,
+    outputs)."""
     weights = []
     for i, (a, b) in enumerate(itertools.pairwise(family.layers(width))):
         spread = math.sqrt((2 if 0 < i < family.hidden else 1) / a)
@@ -132,14 +133,15 @@ def initial(family: Family, width: int, seeds: Sequence[int]) -> tuple[Layers, L
 
 
 def outputs(weights: Layers, biases: Layers, x: torch.Tensor) -> torch.Tensor:
-    """Return the outputs of all networks, (models, examples, 1)."""
+    """Return the outputs of all networks, shape (models, examples, 1)."""
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
         x = torch.relu(torch.baddbmm(bias, x, weight))
     return torch.baddbmm(biases[-1], x, weights[-1])
 
 
 def train(family: Family, width: int, seeds: Sequence[int]) -> FloatArray:
-    """Return the validation losses, relative to the variance of the targets, (rates, seeds). All networks train at once."""
+    """Return the validation losses of shape (rates, seeds), relative to the variance of the targets. All networks are trained at
+    once."""
     weights, biases = initial(family, width, seeds)
     trained = [*weights, *biases]
     factors = [1.0, *[family.widths[0] / width if family.scaled else 1.0] * family.hidden, *[1.0] * len(biases)]
@@ -166,7 +168,8 @@ def train(family: Family, width: int, seeds: Sequence[int]) -> FloatArray:
 
 
 def results(family: Family, width: int, folder: Path) -> FloatArray:
-    """Return the losses of a width, (rates, seeds). Train the networks unless the folder has the losses."""
+    """Return the validation losses of networks of this width, shape (rates, seeds). The networks are trained only if the folder
+    lacks their losses."""
     path = folder / f"{family.name}-{width}.npy"
     if not path.exists():
         seeds = range(NEXT_SEEDS if width == family.next else family.seeds)
@@ -179,7 +182,7 @@ def results(family: Family, width: int, folder: Path) -> FloatArray:
 
 
 def study(family: Family, losses: dict[int, FloatArray], trials: Sequence[Trial]) -> Study:
-    """Return one study of these trials."""
+    """Return a study that consists of these trials."""
     store = Store("ladder")
     for width, i, seed in trials:
         tags = {contract.TAG_PARAMETERS: str(family.parameters(width)), contract.TAG_SEED: str(seed)}
@@ -189,7 +192,8 @@ def study(family: Family, losses: dict[int, FloatArray], trials: Sequence[Trial]
 
 
 def advised_trials(family: Family, found: Ladder, seeds: Sequence[int]) -> list[Trial]:
-    """Return the trials that the answer asks for, if their rates were trained, with seeds that the study lacks."""
+    """Return the trials that the ladder's answer asks for, if their learning rates were trained, with seeds that the study
+    lacks."""
     widths = {family.parameters(width): width for width in family.widths}
     fresh = [seed for seed in (*range(seeds[-1] + 1, family.seeds), *range(seeds[0])) if seed not in seeds]
     trials: list[Trial] = []
@@ -201,7 +205,7 @@ def advised_trials(family: Family, found: Ladder, seeds: Sequence[int]) -> list[
 
 
 def truth(losses: FloatArray) -> tuple[float, float]:
-    """Return (log of the best rate, loss there)."""
+    """Return (log of the best learning rate, loss at that rate)."""
     x, means = np.log(RATES), losses.mean(1)
     best = int(np.nanargmin(means))
     near = slice(max(best - 2, 0), best + 3)
@@ -211,7 +215,7 @@ def truth(losses: FloatArray) -> tuple[float, float]:
 
 
 def row(family: Family, repeats: int, folder: Path, seeds: range) -> str:
-    """Return the line of the table for studies with `repeats` seeds per setting."""
+    """Return the table's line for studies with `repeats` seeds per setting."""
     losses = {width: results(family, width, folder) for width in family.widths}
     rate, value = truth(results(family, family.next, folder))
     groups = [seeds[i : i + repeats] for i in range(0, len(seeds) - repeats + 1, repeats)]
@@ -239,7 +243,7 @@ def row(family: Family, repeats: int, folder: Path, seeds: range) -> str:
 
 
 def rate_verdicts(found: Sequence[Ladder]) -> str:
-    """Return the numbers of predicted rates of the largest width that were kept, not kept and not decided."""
+    """Return how many predicted learning rates of the largest width were kept, not kept, and not decided."""
     counts = Counter(f.last_rate for f in found)
     return f"{counts['kept']} / {counts['not kept']} / {counts['cannot be told']}"
 

@@ -38,7 +38,7 @@ SCRIPT = Path(__file__).name
 
 @dataclass(frozen=True)
 class Answer:
-    """A rule's verdict on a study, beside what the cause requires."""
+    """A rule's verdict on a study, and the verdict that the study's cause requires."""
 
     study: str
     seed: int
@@ -52,7 +52,7 @@ class Answer:
 
 
 def answers(study: RecordedStudy, seed: int) -> Iterator[Answer]:
-    """Train the study with this seed and yield the verdicts of the rules that it has labels for."""
+    """Train the study with this seed, and yield the verdicts of the rules for which the study has labels."""
     design = spec(study).model_copy(update={"sampler": Sampler(seed=seed)})
     experiment = record(study.name, study.training, list(sample(design, study.trials)), 1000 * seed)
     data = assemble(experiment, spec=design)
@@ -62,7 +62,8 @@ def answers(study: RecordedStudy, seed: int) -> Iterator[Answer]:
 
 
 def counts(listed: list[Answer]) -> list[Trained]:
-    """Return the counts of each rule. A study that lacks the data of a rule is no study without its cause."""
+    """Return the counts of right and wrong verdicts for each rule. A study that lacks the data that a rule needs does not count as
+    a study without the rule's cause."""
     by_rule: dict[str, list[Answer]] = defaultdict(list)
     for answer in listed:
         by_rule[answer.rule].append(answer)
@@ -75,7 +76,8 @@ def counts(listed: list[Answer]) -> list[Trained]:
 
 
 def table(listed: list[Answer]) -> str:
-    """Return, for each rule, recall, false alarms on studies that it could judge, and the number of studies that it could not."""
+    """Return, for each rule, its recall, its false alarms on studies that it could judge, and the number of studies that it could
+    not judge."""
     lacking = Counter(a.rule for a in listed if a.verdict.status == "not-assessed")
     rows = [["rule", "recall", "false alarms", "could not judge"]]
     rows += [[f"`{row.rule}`", *row.rates(), str(lacking[row.rule])] for row in counts(listed)]
@@ -93,7 +95,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.write and options.only != [""]:
         parser.error("--write needs all studies: leave out --only")
-    warnings.simplefilter("ignore")  # a scheduler notices that a gradient scaler skipped its first step
+    warnings.simplefilter("ignore")  # the scheduler warns if a gradient scaler skips its first step
     logging.getLogger("advisor").setLevel(logging.ERROR)
     started, listed = time.perf_counter(), []
     for study in language_studies():

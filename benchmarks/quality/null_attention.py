@@ -1,4 +1,4 @@
-"""Makers of seeded studies of transformers whose attention logits show nothing."""
+"""Generators of seeded studies of transformers whose attention logits show no problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from advisor.model.space import FloatArray
 
 
 def logits_at_a_limit(random: Random) -> Made:
-    """Return studies in which the logits are at the limit, do not grow, or grow in trials that are not materially worse."""
+    """Return a study whose attention logits are at the rule's limit, do not grow, or grow only in trials that are not materially
+    worse."""
     count, points, evaluations = (int(random.choice(c)) for c in ((2, 4, 12), (40, 160, 400), (8, 20)))
     case = str(random.choice(["at the limit", "constant", "as good"]))
     at, time = np.linspace(0, 1, points), np.linspace(0, 1, evaluations)
@@ -17,7 +18,7 @@ def logits_at_a_limit(random: Random) -> Made:
     curves: dict[str, list[FloatArray]] = {"val/loss": [], "train/max_attention_logit": []}
     for i in range(count):
         first = i == 0
-        # In the last quarter, the mean of `shape` is 0.
+        # Over the last quarter of the training, the mean of `shape` is 0.
         shape = np.minimum(at / 0.75, 1.0) - 1.0 if case != "constant" or first else np.zeros(points)
         late = 10.0 if first else 100.0 if case == "at the limit" else 5000.0
         logits = late * np.exp(np.log(late) * shape + scatter * random.normal(size=points))

@@ -1,4 +1,4 @@
-"""Makers of seeded studies of fine-tuning in which nothing is wrong: by rewards, and by examples."""
+"""Generators of seeded fine-tuning studies in which nothing is wrong: training by rewards, and training by examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from advisor.model.space import FloatArray
 
 
 def healthy_policies(random: Random) -> Made:
-    """Return policies that learn: entropy falls, KL divergence grows. Shares and the mismatch are at the rules' limits."""
+    """Return policies that learn as expected: the entropy falls, and the KL divergence grows. Their logged shares and their
+    mismatch are exactly at the rules' limits."""
     count, points = int(random.choice([1, 3, 8])), int(random.choice([40, 100, 400]))
     groups, size = int(random.choice([8, 32])), int(random.choice([64, 512]))
     at = np.arange(1, points + 1) / points
@@ -34,7 +35,7 @@ def healthy_policies(random: Random) -> Made:
 
 
 def nothing_forgotten(random: Random) -> Made:
-    """Return a fine-tuning that improves the objective and changes nothing on other data."""
+    """Return a fine-tuning study that improves the objective and does not change the results on other data."""
     count, points = int(random.choice([1, 4, 12])), int(random.choice([8, 20, 60]))
     at, noise = np.arange(points) / points, random.uniform(0.005, 0.1)
     curves: dict[str, list[FloatArray]] = {"eval_new_accuracy": [], "eval_old_accuracy": []}

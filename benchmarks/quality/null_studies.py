@@ -1,4 +1,4 @@
-"""Makers of seeded studies in which nothing is wrong. `nulls` names the rules that each maker tests."""
+"""Generators of seeded studies in which nothing is wrong. The module `nulls` names the rules that each generator tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def study(
     direction: Direction = "minimize",
     seeds: Sequence[int] | None = None,
 ) -> Study:
-    """Return a study of these trials, whose curves are logged at evenly spaced steps up to the end of the training."""
+    """Return a study of these trials, whose curves are logged at evenly spaced steps until the end of the training."""
     runs = []
     for i, chosen in enumerate(params):
         tags = {contract.TAG_PREFIX + k: v for k, v in (facts or {}).items()}
@@ -71,7 +71,7 @@ def study(
 
 
 def draw_settings(random: Random, count: int) -> list[dict[str, Any]]:
-    """Return random settings of the space; only SGD has a momentum."""
+    """Return random settings from the space; the hyperparameter momentum exists only for SGD."""
     drawn = [{name: p.draw(random.uniform()) for name, p in SPACE.items()} for _ in range(count)]
     return [{k: v for k, v in d.items() if k != "momentum" or d["optimizer"] == "SGD"} for d in drawn]
 
@@ -79,7 +79,7 @@ def draw_settings(random: Random, count: int) -> list[dict[str, Any]]:
 def noise_results(
     count: int, *, digits: int = 9, failed: float = 0.0, adaptive: bool = False, cliff: bool = False, bowl: bool = False
 ) -> Make:
-    """Return a maker of studies of `count` trials with results that are noise, rounded to `digits`; a share `failed` diverged.
+    """Return a generator of studies of `count` trials with results that are noise, rounded to `digits`; a share `failed` diverged.
 
     adaptive: the sampler prefers regions with good results. cliff: trials above a learning rate fail. bowl: results depend on the
     learning rate, whose best value is inside the range.
@@ -103,7 +103,7 @@ def noise_results(
 
 
 def _move_near_best(random: Random, params: list[dict[str, Any]], noise: FloatArray) -> None:
-    """Move half of the trials after the eighth trial near a trial among the best quarter of the earlier ones."""
+    """After the eighth trial, move half of the trials near a trial among the best quarter of the earlier trials."""
     for i in range(8, len(params)):
         if random.uniform() < 0.5:
             good = np.argsort(noise[:i])[: max(i // 4, 1)]
@@ -119,7 +119,7 @@ def _position_near(random: Random, position: float) -> float:
 
 
 def repeated_settings(settings: int, seeds: int) -> Make:
-    """Return a maker of studies of equally good settings, each run with several seeds."""
+    """Return a generator of studies of equally good settings, each of which is run with several seeds."""
 
     def make(random: Random) -> Made:
         params = [p for p in draw_settings(random, settings) for _ in range(seeds)]
@@ -130,7 +130,8 @@ def repeated_settings(settings: int, seeds: int) -> Make:
 
 
 def unfinished(axes: int, count: int) -> Make:
-    """Return a maker of studies with a smooth response to `axes` hyperparameters. True: doubling the trials would gain nothing."""
+    """Return a generator of studies whose results depend smoothly on `axes` hyperparameters. The finding `tuning-saturated` counts
+    as true if doubling the number of trials would gain nothing."""
 
     def make(random: Random) -> Made:
         optimum, weights = random.uniform(0.2, 0.8, axes), random.lognormal(0, 1, axes)
@@ -150,7 +151,8 @@ def unfinished(axes: int, count: int) -> Make:
 
 
 def equal_values(count: int, *, shifted: bool = False) -> Make:
-    """Return a maker of studies of two or three equally good optimizers. shifted: their best learning rates differ."""
+    """Return a generator of studies that compare two or three equally good optimizers. shifted: their best learning rates
+    differ."""
 
     def make(random: Random) -> Made:
         names = ["SGD", "Adam", "Lion"][: int(random.integers(2, 4))]
@@ -172,7 +174,7 @@ def equal_values(count: int, *, shifted: bool = False) -> Make:
 
 
 def dropout_helps(random: Random) -> Made:
-    """Return a study that searches dropout rates from 0.5 up. The highest rates are the best."""
+    """Return a study that searches dropout rates of 0.5 and more. The highest dropout rates are the best."""
     u = random.random((20, 2))
     space = {"learning_rate": SPACE["learning_rate"], "dropout": Parameter(low=0.5, high=0.95)}
     params = [{n: p.draw(float(x)) for (n, p), x in zip(space.items(), row, strict=True)} for row in u]
@@ -184,7 +186,8 @@ def dropout_helps(random: Random) -> Made:
 
 
 def noise(random: Random, n: int, kind: str) -> FloatArray:
-    """Return noise of variance 1, shape (n,): "white", "heavy" (Student's t, 3 degrees of freedom), or a lag-1 autocorrelation."""
+    """Return noise of variance 1, shape (n,). kind: "white", "heavy" (Student's t with 3 degrees of freedom), or a lag-1
+    autocorrelation."""
     if kind == "white":
         return random.normal(size=n)
     if kind == "heavy":
@@ -212,7 +215,7 @@ def healthy_curves(
     schedule: str = "cosine",
     epochs: int = 0,
 ) -> Make:
-    """Return a maker of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant.
+    """Return a generator of trials with losses of this shape and noise, and log-normal norms. schedule: cosine or constant.
 
     epochs: number of epochs of a training, which is noted; 0: not noted.
     """
@@ -241,7 +244,7 @@ def healthy_curves(
 
 
 def some_overfit(random: Random) -> Made:
-    """Return a study in which some trials overfit, independently of the learning rate."""
+    """Return a study in which some trials overfit; the overfitting is independent of the learning rate."""
     count, n = int(random.choice([8, 16, 32])), 40
     at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
     params = draw_settings(random, count)
@@ -255,7 +258,8 @@ def some_overfit(random: Random) -> Made:
 
 
 def gradient_norms(kind: str) -> Make:
-    """Return a maker of trials with gradient norms of 300 or 3,000 steps: log-normal, log-Laplace, or log-Student's t."""
+    """Return a generator of trials with gradient norms over 300 or 3,000 steps that are distributed log-normal, log-Laplace, or as
+    log-Student's t."""
 
     def make(random: Random) -> Made:
         n, count = int(random.choice([300, 3000])), int(random.choice([1, 4]))
@@ -275,7 +279,7 @@ def gradient_norms(kind: str) -> Make:
 
 
 def learned_nothing(random: Random) -> Made:
-    """Return a study whose accuracies are those of random guessing among ten classes."""
+    """Return a study whose accuracies are those of random guesses among ten classes."""
     n, count, examples = int(random.choice([10, 40])), int(random.choice([1, 5, 20])), int(random.choice([200, 2000]))
     values = [random.binomial(examples, 0.1, n) / examples for _ in range(count)]
     facts = {**FACTS, "classes": "10", "n_valid": str(examples)}
@@ -293,7 +297,8 @@ def learned_nothing(random: Random) -> Made:
 
 
 def equal_trials(random: Random) -> Made:
-    """Return trials with the same true error rate on the same validation examples. Errors of two trials have correlation 0.5."""
+    """Return trials that have the same true error rate, evaluated on the same validation examples. The scores that decide whether a
+    trial errs on an example have a correlation of 0.5 between two trials."""
     n, count = int(random.choice([200, 1000])), int(random.choice([3, 8, 20]))
     shared = random.normal(size=n)
     errors = [np.mean(np.sqrt(0.5) * shared + np.sqrt(0.5) * random.normal(size=n) > 0.84) for _ in range(count)]
@@ -303,7 +308,8 @@ def equal_trials(random: Random) -> Made:
 
 
 def coarse_error_rates(random: Random) -> Made:
-    """Return trials with the same true curve and error rates on few examples, so that some evaluations agree by chance."""
+    """Return trials with the same true curve whose error rates are measured on few examples, so that some evaluations agree by
+    chance."""
     count, examples, points = (int(random.choice(c)) for c in ((5, 20, 100), (20, 100), (3, 10, 30)))
     rates = 0.02 + 0.6 * np.exp(-4 * np.arange(points) / points)
     errors = random.binomial(examples, rates, size=(count, points)) / examples
@@ -313,7 +319,7 @@ def coarse_error_rates(random: Random) -> Made:
 
 
 def sampled_evaluations(random: Random) -> Made:
-    """Return a study with evaluations on a random sample and on the whole validation set."""
+    """Return a study in which some evaluations use a random sample and others the whole validation set."""
     count = int(random.choice([3, 10, 40]))
     whole = np.sort(random.uniform(size=count))
     sample = whole + random.normal(0, 0.03, count)
@@ -322,7 +328,7 @@ def sampled_evaluations(random: Random) -> Made:
 
 
 def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
-    """Return a maker of studies whose waiting, idle time, clipping and utilisation are exactly at the limits of the rules."""
+    """Return a generator of studies whose waiting time, idle time, clipping and utilisation are exactly at the rules' limits."""
 
     def make(random: Random) -> Made:
         curves: dict[str, list[FloatArray]] = {"val/loss": [np.array([1.0 + 0.1 * i]) for i in range(trials)]}
@@ -348,7 +354,7 @@ def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
 
 
 def batch_sizes(random: Random) -> Made:
-    """Return a study of batch sizes that need the same number of examples, with throughput that grows with the size."""
+    """Return a study of batch sizes that all need the same number of examples, with a throughput that grows with the batch size."""
     sizes = [64 * 2**i for i in range(int(random.integers(2, 5)))]
     each, growth, scatter = int(random.integers(3, 9)), random.uniform(1.55, 2), random.uniform(0.02, 0.3)
     params: list[dict[str, Any]] = []
@@ -364,7 +370,7 @@ def batch_sizes(random: Random) -> Made:
 
 
 def _draw_batch_size_study(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
-    """Return a study with the same number of examples in all trials: doubling the batch size halves the steps."""
+    """Return a study in which all trials use the same number of examples: if the batch size doubles, the number of steps halves."""
     store = Store("null")
     for i, chosen in enumerate(params):
         steps = STEPS * 64 // int(chosen["batch_size"])

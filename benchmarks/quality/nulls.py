@@ -1,7 +1,7 @@
-"""Seeded families of studies in which nothing is wrong: a finding about them is a false alarm.
+"""Seeded families of studies in which nothing is wrong: any finding about them is a false alarm.
 
-Each family names the rules for which it is a null, and which of their verdicts are wrong. For a rule that promises how often it is
-quiet by chance, the wrong verdict is `is_quiet`.
+Each family names the rules for which its studies contain no effect, and which verdicts of these rules are wrong. If a rule promises
+how often it is quiet by chance, a verdict is wrong if `is_quiet` returns True.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Wrong: TypeAlias = Callable[[Verdict], bool]
 
 @dataclass(frozen=True)
 class NullFamily:
-    """A family of studies."""
+    """A family of generated studies without the effects that certain rules look for."""
 
     name: str
     make: Make
-    """Returns a study, and {rule: True} for each rule whose finding happens to be true of this study."""
+    """Returns a study, and {rule: True} for each rule whose finding happens to be true for this study."""
     wrong: Mapping[str, Wrong]
-    """For each rule for which this family is a null, a function that returns whether a verdict is wrong."""
+    """For each rule whose effect this family lacks, a function that returns whether a verdict is wrong."""
 
 
 def has_fired(verdict: Verdict) -> bool:
@@ -51,22 +51,22 @@ def has_fired(verdict: Verdict) -> bool:
 
 
 def is_quiet(verdict: Verdict) -> bool:
-    """Whether the rule could judge and found nothing."""
+    """Return whether the rule had enough data to judge and found nothing."""
     return verdict.status == "quiet"
 
 
 def names_subject(verdict: Verdict) -> bool:
-    """Whether a finding names a hyperparameter."""
+    """Return whether any finding names a hyperparameter."""
     return any(f.subject is not None for f in verdict.findings)
 
 
 def message_contains(*texts: str) -> Wrong:
-    """Return a function that checks whether a finding's message contains one of the texts."""
+    """Return a function that checks whether any finding's message contains one of the texts."""
     return lambda verdict: any(text in f.message for text in texts for f in verdict.findings)
 
 
 def lacks_caveat(verdict: Verdict) -> bool:
-    """Whether a finding does not mention that its evidence may be noise."""
+    """Return whether any finding fails to mention that its evidence may be noise."""
     return any("may be noise" not in f.message for f in verdict.findings)
 
 

@@ -1,8 +1,8 @@
 """Other tools that read training curves, compared with the rules: runmedic, trainspotter, losslint.
 
-They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each tool judges a single run.
-It reads every trial of a study, with the curves renamed to names that it knows; `WAYS` combines its alarms into one answer about
-the study.
+They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each of these tools judges a
+single run. A tool reads every trial of a study, after the curves are renamed to names that it knows; `WAYS` combines its alarms
+into one answer about the study.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from advisor.model.study import Curve, Signal, Study, Trial
 NAMES = ("runmedic", "trainspotter", "losslint")
 
 Answers: TypeAlias = dict[str, dict[str, bool]]
-"""{peer: {way of combining: whether it alarms}}."""
+"""{peer: {way of combining its alarms: whether the combination is an alarm}}."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One alarm of a peer on one trial."""
+    """One alarm that a peer raises about one trial."""
 
     check: str
-    """Name of the peer's check."""
+    """Name of the peer's check that raised the alarm."""
     at: float
-    """Position in the training, 0 to 1; NaN if the peer does not report it."""
+    """Position of the alarm in the training, from 0 to 1; NaN if the peer does not report it."""
 
 
 @dataclass(frozen=True)
 class PeerQuestion:
-    """The peers' checks that answer a rule's question."""
+    """The checks of the peers that answer the same question as one of our rules."""
 
     checks: Mapping[str, tuple[str, ...]]
     """{peer: names of its checks}."""
     phase: tuple[float, float] = (0.0, 1.0)
-    """The part of the training that the rule judges. Alarms are counted both over this part and over the whole training."""
+    """The part of the training that our rule judges, from 0 to 1. Alarms are counted both within this part and within the whole
+    training."""
     absent: bool = False
-    """True if the check asks the opposite question: no alarm then means yes."""
+    """Whether the check asks the opposite question, so that no alarm means yes."""
 
 
 _BLOWUP = {
@@ -90,9 +91,9 @@ WAYS: Mapping[str, Callable[[Sequence[bool]], bool]] = {
     "a quarter of the trials": lambda alarms: sum(alarms) >= len(alarms) / 4,
     "half of the trials": lambda alarms: sum(alarms) >= len(alarms) / 2,
 }
-"""Ways to combine the alarms on trials, ordered from the best trial, into one answer on their study."""
+"""Ways to combine the alarms about trials, ordered from the best trial on, into one answer about their study."""
 _MIN_POINTS = 5
-"""Minimum points of a study's longest curve. Peers cannot read studies that hold only final values."""
+"""Minimum number of points in the longest curve of a study. The peers cannot read studies that contain only final values."""
 
 
 def missing_peers() -> list[str]:
@@ -100,7 +101,7 @@ def missing_peers() -> list[str]:
 
 
 def ask(study: Study, questions: Iterable[str]) -> dict[str, Answers]:
-    """Return {rule: answers of each installed peer}; empty if the study has no curves that peers can read."""
+    """Return {rule: answers of each installed peer}; empty if the study has no curves that the peers can read."""
     if all(len(study.cost_curve(t)) < _MIN_POINTS for t in study.trials):
         return {}
     order = study.ranked()
@@ -136,9 +137,11 @@ _Log: TypeAlias = tuple[tuple[str, tuple[int, ...], tuple[float, ...]], ...]
 
 
 def _log(study: Study, trial: Trial) -> _Log:
-    """Return a trial's curves under plain names. An objective other than a loss is transformed so that lower is better."""
+    """Return a trial's curves under names that the peers know. If the objective is not a loss, it is transformed so that lower
+    values are better."""
     curves = {
-        # The evaluated loss first: the peers compare it with the validation loss, and noise of batches raises false alarms.
+        # The evaluated training loss is preferred: the peers compare it with the validation loss, and batch noise raises false
+        # alarms.
         "train_loss": _first_curve(study, trial, "train_eval_loss", "train_loss"),
         "val_loss": _first_curve(study, trial, "valid_loss"),
     }
@@ -166,7 +169,8 @@ def _first_curve(study: Study, trial: Trial, *signals: Signal) -> Curve:
 
 
 def _positive_cost(cost: Curve) -> Curve:
-    """Replace a share to maximise, such as accuracy, by its complement, because peers compare ratios of positive losses."""
+    """Replace a fraction that is maximised, such as accuracy, by its complement, because the peers compare ratios of positive
+    losses."""
     finite = cost.finite.values
     if not len(finite) or finite.min() >= 0:
         return cost
@@ -221,6 +225,6 @@ _PEERS: Mapping[str, Callable[[_Log], tuple[Alarm, ...]]] = {
 
 
 def _position_of_step(step: float | None, log: _Log) -> float:
-    """Return the position of a step in the training, 0 to 1."""
+    """Return the position of a step in the training, from 0 to 1."""
     last = max((steps[-1] for _, steps, _ in log), default=0)
     return math.nan if step is None or last <= 0 else float(np.clip(step / last, 0, 1))

@@ -30,29 +30,30 @@ _SIGNIFICANCE = 0.01
 
 
 class Count(NamedTuple):
-    """False alarms of a rule on the studies of one family."""
+    """Number of false alarms of a rule on the studies of one family."""
 
     rule: str
     family: str
     alarms: int
     judged: int
-    """Number of studies that the rule could judge. On the others, it reported missing data, which is no alarm."""
+    """Number of studies on which the rule had enough data to judge. On the other studies, the rule reported missing data, which is
+    not an alarm."""
     studies: int
 
     def p(self, promise: float) -> float:
-        """Return the probability of at least as many alarms if the promise holds."""
+        """Return the probability of at least as many alarms if the promised rate holds."""
         return (
             float(binomtest(self.alarms, self.studies, promise, alternative="greater").pvalue) if self.studies else 1.0
         )
 
 
 def promises() -> dict[str, float]:
-    """Return the promised false-alarm rate of each rule that states one."""
+    """Return, for each rule that promises a false-alarm rate, this rate."""
     return {r.rule_id(): float(vars(r)["false_alarms"]) for r in load_rules() if "false_alarms" in type(r).model_fields}
 
 
 def count_alarms(family: NullFamily, studies: int, only: Collection[str] = ()) -> list[Count]:
-    """Count the false alarms of the family's rules. Every call returns the same counts."""
+    """Count the false alarms of the family's rules. Every call with the same arguments returns the same counts."""
     rules = [r for r in load_rules() if r.rule_id() in family.wrong and (not only or r.rule_id() in only)]
     alarms: dict[str, int] = defaultdict(int)
     judged: dict[str, int] = defaultdict(int)
@@ -74,7 +75,7 @@ def _job(family: int, studies: int, only: Collection[str]) -> list[Count]:
 
 
 def _answers(family: NullFamily, rules: list[Rule], seed: int) -> Iterator[tuple[str, bool]]:
-    """Yield each rule that could judge the study of this seed, and whether it was wrong."""
+    """Yield each rule that had enough data to judge the study of this seed, and whether its verdict was wrong."""
     study, correct = family.make(np.random.default_rng([seed, *family.name.encode()]))
     for verdict in judge(study, rules):
         if verdict.status == "broken":

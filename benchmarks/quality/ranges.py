@@ -32,37 +32,38 @@ from advisor.tracking.study.assemble import assemble
 
 STUDIES = 300
 POINTS = 4000
-"""Number of points that represent a space."""
+"""Number of points that are sampled from a search space to represent it."""
 LEAST = 20_000
-"""First seed of the reported studies."""
+"""First seed of the studies that we report."""
 Response = Callable[[FloatArray], FloatArray]
-"""Cost without noise at points (m, axes) in 0..1; NaN where training fails."""
+"""Function that returns costs without noise at points (m, axes) in 0..1; NaN where training fails."""
 
 
 class Case(NamedTuple):
-    """Trials of a space with a known response."""
+    """The trials of a study whose true response is known."""
 
     positions: FloatArray
-    """Shape (n, axes)."""
+    """Positions of the trials in the search space, shape (n, axes)."""
     costs: FloatArray
-    """Shape (n,); NaN for a failed trial."""
+    """Costs of the trials, shape (n,); NaN for a failed trial."""
     points: FloatArray
-    """Points that represent the whole space, shape (m, axes)."""
+    """Points sampled from the whole search space to represent it, shape (m, axes)."""
     truth: FloatArray
-    """Costs of these points without noise, shape (m,)."""
+    """Costs at `points` without noise, shape (m,)."""
     noise: float
-    """Standard deviation between seeds."""
+    """Between-seed standard deviation of a setting's cost."""
 
 
 class Result(NamedTuple):
     lost: float
-    """Best cost in the new ranges minus best cost in the old ranges, in standard deviations between seeds."""
+    """Best cost in the new ranges minus best cost in the old ranges, in between-seed standard deviations."""
     kept: float
     good: float
 
 
 def judge(case: Case) -> Result:
-    """Return the losses due to the study's new ranges, and the shares that they keep."""
+    """Return the loss due to the study's new ranges, the share of the space that they keep, and the share of good settings in
+    them."""
     study = _study(case)
     found = promising.narrower_ranges(study, study.spec)
     inside = np.ones(len(case.points), dtype=np.bool_)
@@ -142,7 +143,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Response]] = {
 
 
 def simulated(kind: str, seed: int) -> Case:
-    """Return a study of this kind."""
+    """Return a simulated study of this kind."""
     random = np.random.default_rng([seed, *map(ord, kind)])
     d, n = int(random.integers(1, 5)), int(random.choice([8, 12, 16, 24, 40, 60]))
     response, noise = KINDS[kind](random, d), float(np.exp(random.uniform(-5, -2)))
@@ -155,7 +156,7 @@ def simulated(kind: str, seed: int) -> Case:
 
 
 def from_table(table: str, seed: int) -> Case:
-    """Return random trials of a whole grid, each with one seed."""
+    """Return random trials from a whole grid of trained networks; each trial has the result of one seed."""
     known = grid(table)
     random = np.random.default_rng([seed, *map(ord, table)])
     axes = [a for a, values in enumerate(known.axes.values()) if len(values) > 1]
@@ -180,7 +181,7 @@ def _unit_positions(grid_table: Grid, places: FloatArray, axes: list[int]) -> Fl
 
 
 def results(studies: int, first: int, tables: bool) -> Iterator[tuple[str, Result]]:
-    """Yield (kind or table, result) of each study."""
+    """Yield (kind of study or name of the table, result) for each study."""
     for seed in range(first, first + studies):
         for name in TABLES if tables else KINDS:
             yield name, judge(from_table(name, seed) if tables else simulated(name, seed))

@@ -38,19 +38,20 @@ from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
 BITS, TIMING_BITS = 9, 4
-"""Bits to keep of the fraction of a value, and of a timing. Further bits are noise, and zeros make the tables small."""
+"""Bits of the mantissa to keep in a value (`BITS`) and in a timing (`TIMING_BITS`). The remaining bits are noise; with zeros in
+their place, the tables are small."""
 TICK_S = 1 / 16
-"""Resolution of times, seconds."""
+"""Resolution of logged times in seconds."""
 _MACHINE = {
     contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
     contract.TAG_SPOOL, contract.TAG_SIDECAR, contract.TAG_BACKENDS,
 }  # fmt: skip
-"""Tags that describe the recording machine instead of the training."""
+"""Tags that describe the machine on which the studies were recorded instead of the training."""
 _TIMINGS = {contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME, contract.EXAMPLES_PER_SECOND}
 
 
 def record(study: RecordedStudy) -> Experiment:
-    """Train a study's trials one after another and return their logs."""
+    """Train the trials of a study one after another, and return their logs."""
     from recordings.trial import train
 
     store = f"sqlite:///{_recording_folder()}/mlflow.db"
@@ -61,14 +62,14 @@ def record(study: RecordedStudy) -> Experiment:
 
 @lru_cache(maxsize=1)
 def _recording_folder() -> Path:
-    """Return the folder of the store for all studies of this process, because opening a store takes longer than a training."""
+    """Return the folder of one store for all studies of this process, because opening a store takes longer than a training."""
     folder = Path(tempfile.mkdtemp(prefix="recording-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def trials(study: RecordedStudy) -> list[dict[str, Any]]:
-    """Return the hyperparameters of each trial."""
+    """Return the hyperparameters of each trial of the study."""
     if study.fixed:
         return [dict(params) for params in study.fixed]
     return list(sample(spec(study), study.trials))
@@ -84,7 +85,7 @@ def spec(study: RecordedStudy) -> StudySpec:
 
 
 def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.Table]:
-    """Return the experiment as the tables of trials and of curves that `advisor import tables` reads."""
+    """Return the experiment as a table of trials and a table of curves, which `advisor import tables` can read."""
     trial_rows = [
         {
             "study": study.name,
@@ -102,7 +103,8 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
 
 
 def points_table(experiment: Experiment, study: str, names: Sequence[str]) -> pa.Table:
-    """Return the table of points. names: name of each run's trial, shape (runs,). Times count from the start of the run."""
+    """Return the table of the experiment's points. names: name of each run's trial, shape (runs,). Times are relative to the start
+    of the run."""
     trials = np.array(names, dtype=object)
     started = np.array([run.started for run in experiment.runs])
     parts = [
@@ -122,7 +124,7 @@ def points_table(experiment: Experiment, study: str, names: Sequence[str]) -> pa
 
 
 def as_numbers(params: Any) -> dict[str, Any]:
-    """Return parameters that were logged as text as numbers where possible."""
+    """Convert parameters that were logged as text to numbers where possible."""
     values: dict[str, Any] = {}
     for name, text in params.items():
         try:
@@ -148,7 +150,7 @@ def _round_to_bits(values: FloatArray, bits: int) -> FloatArray:
 
 
 def _compact_table(table: pa.Table, tick_s: float) -> pa.Table:
-    """Return the table of curves without insignificant digits."""
+    """Return the table of curves with insignificant bits set to zero."""
     values, times = (table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("value", "time_s"))
     timing = pc.is_in(table["metric"], pa.array(sorted(_TIMINGS))).to_numpy(zero_copy_only=False)
     values = np.where(timing, _round_to_bits(values, TIMING_BITS), _round_to_bits(values, BITS))
@@ -158,7 +160,7 @@ def _compact_table(table: pa.Table, tick_s: float) -> pa.Table:
 
 
 def cases(study: RecordedStudy) -> dict[str, Any]:
-    """Return the study's line of `cases.jsonl`: the common fields and a list of labels."""
+    """Return the study's line in `cases.jsonl`: the common fields and a list of labels."""
     space = {
         name: p.model_dump(exclude_none=True, include={"type", "low", "high", "scale", "choices", "role"})
         for name, p in study.space.items()
@@ -176,7 +178,7 @@ def cases(study: RecordedStudy) -> dict[str, Any]:
 
 
 def label_lines(study: str, labels: Sequence[Label]) -> list[dict[str, Any]]:
-    """Return a study's labels as `cases.jsonl` holds them."""
+    """Return the labels of a study in the format of `cases.jsonl`."""
     return [
         {
             "case": f"recorded-{study}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
@@ -192,7 +194,7 @@ def label_lines(study: str, labels: Sequence[Label]) -> list[dict[str, Any]]:
 
 
 def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
-    """Replace the recordings of the same names, keep the others, and write all labels."""
+    """Replace those recordings that have the same names, keep all others, and write the labels of all studies."""
     write_tables(DATA, [study.name for study in studies()], recorded, tick_s=TICK_S)
     lines = [json.dumps(cases(study)) for study in studies()]
     (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -201,7 +203,8 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
 def write_tables(
     folder: Path, names: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
 ) -> None:
-    """Replace the studies of the same names in the folder's tables and drop unknown ones. tick_s: resolution of times."""
+    """In the folder's tables, replace the studies with the same names and drop unknown studies. tick_s: resolution of times in
+    seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, file in enumerate(("trials.parquet", "curves.parquet")):
         path = folder / file
@@ -218,7 +221,7 @@ def write_tables(
 
 
 def _column_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return compact Parquet encodings: dictionaries for texts, differences for integers, byte streams for other numbers."""
+    """Return compact Parquet encodings by column: dictionaries for texts, differences for integers, byte streams for floats."""
     numbers = {
         f.name: "BYTE_STREAM_SPLIT" if pa.types.is_floating(f.type) else "DELTA_BINARY_PACKED"
         for f in schema
@@ -248,7 +251,7 @@ def main() -> None:
                 failed.append(study.name)
                 progress.console.print(f"{study.name}: {error!r}")
                 continue
-            write({study.name: tables(future.result(), study)})  # immediately, so that a later failure loses nothing
+            write({study.name: tables(future.result(), study)})  # written now, so that a later failure loses nothing
             progress.console.print(study.name)
     write({})
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))

@@ -30,11 +30,11 @@ from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "plain" / "data"
 TICK_S = 1 / 1024
-"""Resolution of times in seconds, fine because a run may continue another run within milliseconds."""
+"""Resolution of times in seconds; it is fine because a run may continue an earlier run within milliseconds."""
 
 
 def record(study: PlainStudy, store: str) -> tuple[Experiment, Mapping[str, str]]:
-    """Run the script and return what MLflow stored, and the true status of runs by id."""
+    """Run the study's script; return what MLflow stored, and the true status of each run by its id."""
     mlflow.set_tracking_uri(store)
     mlflow.set_experiment(study.name)
     truth = study.script()
@@ -42,8 +42,8 @@ def record(study: PlainStudy, store: str) -> tuple[Experiment, Mapping[str, str]
 
 
 def tables(experiment: Experiment, study: PlainStudy, truth: Mapping[str, str]) -> tuple[pa.Table, pa.Table]:
-    """Return the tables of runs and of points. Times of runs are relative to the start of the first run, times of points to the
-    start of their run."""
+    """Return the tables of the runs and of their points. Times in the table of runs are relative to the start of the first run;
+    times of points are relative to the start of their run."""
     started = np.array([run.started for run in experiment.runs])
     order = np.argsort(started)
     names = np.empty(len(order), dtype=object)
@@ -75,7 +75,7 @@ def _round_to_ticks(seconds: float) -> float:
 
 
 def cases(study: PlainStudy) -> dict[str, Any]:
-    """Return the study's line of `cases.jsonl`. The line declares neither space nor objective, which the analysis infers."""
+    """Return the study's line in `cases.jsonl`. This line declares neither a space nor an objective: the analysis infers both."""
     return {
         "dataset": ".",
         "studies": [study.name],

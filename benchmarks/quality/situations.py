@@ -24,7 +24,7 @@ from worlds.world import Situation, analyze
 
 
 def _all() -> tuple[Situation, ...]:
-    """Return the situations of all modules of `worlds`, sorted by row."""
+    """Return the situations in all modules of `worlds`, sorted by row."""
     modules = [import_module(f"worlds.{m.name}") for m in pkgutil.iter_modules(worlds.__path__)]
     return tuple(sorted((s for m in modules for s in getattr(m, "SITUATIONS", ())), key=lambda s: s.row))
 
@@ -33,7 +33,7 @@ SITUATIONS = _all()
 
 
 def faults(number: int, first_seed: int, studies: int | None, *, tell: bool = False) -> tuple[int, int]:
-    """Return the number of faulty reports and of studies for one row. tell: print the seed of each fault."""
+    """Return the number of reports with the fault, and of studies, for one row. tell: print the seed of each fault."""
     situation = SITUATIONS[number]
     count, total = 0, studies or situation.studies
     for seed in range(first_seed, first_seed + total):

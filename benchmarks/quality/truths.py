@@ -1,7 +1,7 @@
-"""Random studies whose truth is known, and functions that decide whether a finding's advice on a study is right.
+"""Random studies whose truth is known, and functions that decide whether the advice of a finding about such a study is right.
 
-A world draws the response to one to four hyperparameters (with its optimum inside or outside of the searched space), the noise of
-seeds and evaluations, the shape and the schedule of the training, and what was logged. Costs are in units of the spread of the
+A world draws the response to one to four hyperparameters (the optimum may be inside or outside of the searched space), the noise of
+seeds and of evaluations, the shape and the schedule of the training, and what is logged. The unit of costs is the spread of the
 results: the difference between the median and the best true result in the searched space is 1.
 """
 
@@ -30,31 +30,32 @@ AXES: Mapping[str, tuple[float, float, bool]] = {
     "dropout": (0.0, 0.5, False),
     "label_smoothing": (0.0, 0.2, False),
 }
-"""Low end, high end, and whether the scale is logarithmic, of each hyperparameter."""
+"""For each hyperparameter: low end, high end, and whether its scale is logarithmic."""
 CHOICES = ("relu", "gelu")
 STEPS = 10_000
 SLIGHT = 0.02
-"""Minimum difference of costs that matters, in units of the spread of the results."""
+"""Minimum difference between costs that counts as material, in units of the spread of the results."""
 Bounds: TypeAlias = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Training:
-    """The validation cost during training: a fall with the sum of learning rates, noise from the learning rate, and overfitting."""
+    """The validation cost during training: it falls with the sum of learning rates, and noise from the learning rate and
+    overfitting add to it."""
 
     fall: float
     pace: float
-    """Steps at the peak rate after which half of the fall is done."""
+    """Number of steps at the peak learning rate after which the cost has made half of its fall."""
     power: float
-    """Exponent of a power law; infinity for an exponential fall."""
+    """Exponent of the power law by which the cost falls; infinity for an exponential fall."""
     jitter: float
-    """Cost that a learning rate at its peak adds, and that a decay removes."""
+    """Cost that the learning rate adds at its peak, and that a decay removes."""
     rise: float
-    """Cost that overfitting adds from half of the training to its end."""
+    """Cost that overfitting adds between the middle and the end of the training."""
     schedule: str
 
     def rates(self, share: FloatArray) -> FloatArray:
-        """Return the learning rate, as a share of its peak, at these shares of the training."""
+        """Return the learning rate at these shares of the training, as a share of its peak."""
         if self.schedule == "cosine":
             return 0.5 * (1 + np.cos(np.pi * share))
         if self.schedule == "linear":
@@ -62,7 +63,7 @@ class Training:
         return np.ones_like(share)
 
     def costs(self, share: FloatArray, steps: float) -> FloatArray:
-        """Return the cost above that of infinitely long training, at these shares of a training of `steps`."""
+        """Return the excess cost over infinitely long training, at these shares of a training of `steps` steps."""
         grid = np.linspace(0, 1, 401)
         done = np.interp(share, grid, np.concatenate([[0], np.cumsum(self.rates(grid[1:] - 1 / 800))]) / 400) * steps
         scale = done / self.pace
@@ -70,7 +71,7 @@ class Training:
         return self.fall * left + self.jitter * self.rates(share) + self.rise * np.clip(2 * share - 1, 0, None)
 
     def end(self, factor: float = 1.0) -> float:
-        """Return the final cost of a training that is `factor` times as long, with its schedule stretched."""
+        """Return the final cost of a training that is `factor` times as long, with a stretched schedule."""
         return float(self.costs(np.array([1.0]), factor * STEPS)[0])
 
     @property
@@ -80,28 +81,29 @@ class Training:
 
 @dataclass(frozen=True)
 class Response:
-    """Final cost as a function of the hyperparameters (in units of their ranges) and of the choice."""
+    """The final cost as a function of the hyperparameters (in units of their ranges) and of a choice between two values."""
 
     names: tuple[str, ...]
     optimum: FloatArray
-    """Position of the optimum for each choice, shape (choices, axes)."""
+    """Position of the optimum for each value of the choice, shape (choices, axes)."""
     weights: FloatArray
     curvature: FloatArray
-    """Positive definite matrix of the quadratic form, shape (axes, axes)."""
+    """Positive definite matrix of the quadratic form of the cost, shape (axes, axes)."""
     offsets: FloatArray
     edge: float
-    """Learning rate from which training diverges, in units of its range."""
+    """Learning rate at and above which training diverges, in units of its range."""
     unit: float
-    """Divisor of costs that makes the spread of the results 1."""
+    """Divisor of costs that scales the spread of the results to 1."""
 
     def __call__(self, at: FloatArray, choice: int) -> FloatArray:
-        """Return the costs of points (n, axes)."""
+        """Return the costs at points (n, axes)."""
         away = at - self.optimum[choice]
         bowl = np.einsum("ni,ij,nj->n", away, self.curvature, away)
         return np.asarray((bowl + self.offsets[choice]) / self.unit, dtype=np.float64)
 
     def lowest(self, bounds: Bounds, choice: int | None = None) -> float:
-        """Return the lowest cost within bounds where training does not diverge; of the best choice by default."""
+        """Return the lowest cost within the bounds where training does not diverge; by default, for the best value of the
+        choice."""
         if choice is None:
             return min(self.lowest(bounds, k) for k in range(len(self.offsets)))
         bounds = [
@@ -113,7 +115,7 @@ class Response:
 
     @cached_property
     def importance(self) -> FloatArray:
-        """Total effect of each axis on the cost within the space, as a share of the variance."""
+        """Total effect of each axis on the cost within the space, as a share of the cost's variance."""
         random = np.random.default_rng(0)
         a, b = random.random((2, 2000, len(self.names)))
         whole = self(a, 0)
@@ -124,15 +126,15 @@ class Response:
 
 @dataclass(frozen=True)
 class World:
-    """A study and its truth."""
+    """A simulated study and the truth about it."""
 
     study: Study
     response: Response
     training: Training
     settings: Mapping[str, tuple[FloatArray, int]]
-    """Position and choice of each run, by the id of the run."""
+    """Position and value of the choice of each run, by run id."""
     seeds: float
-    """Standard deviation between seeds."""
+    """Between-seed standard deviation of the final cost."""
     random: Random
 
     def position(self, name: str, value: float) -> float:
@@ -140,7 +142,7 @@ class World:
         return float(np.log(max(value, 1e-12) / low) / np.log(high / low)) if log else (value - low) / (high - low)
 
     def bounds(self, name: str | None = None, low: float = 0.0, high: float = 0.0) -> Bounds:
-        """Return the searched space, with another range (in values) of `name`."""
+        """Return the bounds of the searched space, with a different range (in values) of the hyperparameter `name`, if given."""
         found = []
         for n in self.response.names:
             domain = self.study.spec.parameters[n]
@@ -152,7 +154,7 @@ class World:
 
 
 def world(random: Random) -> World:
-    """Draw a world."""
+    """Draw a random study and the truth about it."""
     names = tuple(AXES)[: int(random.choice([1, 2, 2, 3, 3, 4]))]
     choices = 2 if random.uniform() < 0.3 else 1
     response, training = _response(random, names, choices), _training(random)
@@ -216,12 +218,12 @@ def _world_of_runs(
     runs: list[tuple[int, int]],
     first: FloatArray,
 ) -> World:
-    """Return the world with the study logged by these runs, which are pairs of setting and seed."""
+    """Return a world whose study has these runs, each of which is a pair of setting and seed."""
     store, settings = Store(), {}
     share = np.arange(1, (n := int(random.choice([5, 10, 20, 40]))) + 1) / n
     steps, jitter = (share * STEPS).astype(np.int64), 10 ** random.uniform(-2.5, -0.7)
     rates, losses = random.uniform(size=2) < 0.5
-    lag = float(random.choice([0.0, 0.0, 0.8]))  # evaluations of weights wander in some trainings
+    lag = float(random.choice([0.0, 0.0, 0.8]))  # in some trainings, evaluations are autocorrelated
     for i, seed in runs:
         end = first[i] if seed == 0 else costs[i] + random.normal(0, seeds)
         costs_now = 1 + end + training.costs(share, STEPS)
@@ -255,7 +257,7 @@ def _spec(response: Response) -> StudySpec:
 
 
 def _noise(random: Random, n: int, size: float, lag: float) -> FloatArray:
-    """Return noise of this standard deviation and lag-1 correlation, shape (n,)."""
+    """Return noise of shape (n,) with standard deviation `size` and lag-1 autocorrelation `lag`."""
     drawn = random.normal(0, size, n)
     for i in range(1, n):
         drawn[i] = lag * drawn[i - 1] + np.sqrt(1 - lag**2) * drawn[i]
@@ -276,7 +278,7 @@ def _range(world: World, finding: Finding) -> SetRange | None:
 
 
 def _gains_beyond(world: World, finding: Finding) -> bool | None:
-    """Return whether the wider range contains a better value than the old range."""
+    """Return whether the advised wider range contains a materially better setting than the old range."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -285,7 +287,7 @@ def _gains_beyond(world: World, finding: Finding) -> bool | None:
 
 
 def _loses_nothing(world: World, finding: Finding) -> bool | None:
-    """Return whether the narrower range contains a value as good as the best value."""
+    """Return whether the advised narrower range contains a setting about as good as the best setting of the old range."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -296,7 +298,7 @@ def _loses_nothing(world: World, finding: Finding) -> bool | None:
 
 
 def _has_negligible_effect(world: World, finding: Finding) -> bool | None:
-    """Return whether the hyperparameter has less than 15 % of the effect of the most important one."""
+    """Return whether the hyperparameter's effect is below 15 % of the effect of the most important hyperparameter."""
     if finding.subject not in world.response.names:
         return None
     shares = world.response.importance
@@ -304,9 +306,9 @@ def _has_negligible_effect(world: World, finding: Finding) -> bool | None:
 
 
 def _more_trials_gain(world: World, finding: Finding) -> bool | None:
-    """Return whether a new study with the advised number of trials usually finds a setting whose true cost is materially lower.
+    """Return whether a new study with the advised number of trials usually finds a setting with a materially lower true cost.
 
-    The gain over the present best must exceed the standard deviation between seeds, because smaller gains look like luck.
+    The gain over the present best setting must exceed the between-seed standard deviation, because smaller gains look like luck.
     """
     more = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "trials"]
     if not more:
@@ -325,19 +327,19 @@ def _more_trials_gain(world: World, finding: Finding) -> bool | None:
 
 
 def _stability_limits_rate(world: World, finding: Finding) -> bool | None:
-    """Return whether a learning rate that now diverges would be the best if training were stable."""
+    """Return whether a learning rate that now diverges would be the best one if training were stable."""
     if world.response.names[0] != finding.subject:
         return None
     return bool(world.response.optimum[:, 0].max() > world.response.edge)
 
 
 def _longer_training_gains(world: World, _finding: Finding) -> bool:
-    """Return whether training twice as long gains more than 1 % of the run's gain."""
+    """Return whether doubling the length of training gains more than 1 % of the run's total gain."""
     return world.training.end() - world.training.end(2) > 0.01 * world.training.gain
 
 
 def _shorter_training_suffices(world: World, finding: Finding) -> bool | None:
-    """Return whether the shorter training loses less than 5 % of the run's gain."""
+    """Return whether the advised shorter training loses less than 5 % of the run's total gain."""
     steps = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "max_train_steps"]
     if not steps:
         return None
@@ -349,13 +351,13 @@ def _training_overfits(world: World, _finding: Finding) -> bool:
 
 
 def _decay_gains(world: World, _finding: Finding) -> bool:
-    """Return whether a linear decay with the same sum of learning rates gains more than 1 % of the run's gain."""
+    """Return whether a linear decay with the same sum of learning rates gains more than 1 % of the run's total gain."""
     decayed = replace(world.training, schedule="linear", pace=world.training.pace / 2)
     return decayed.end() < world.training.end() - 0.01 * world.training.gain
 
 
 def _lead_vanishes(world: World, finding: Finding) -> bool | None:
-    """Return whether a repetition with fresh seeds also shows no lead of the best setting."""
+    """Return whether the best setting's lead is also insignificant when both settings are repeated with new seeds."""
     if len(finding.trials) != 2 or finding.subject is not None:
         return None
     true = [float(world.response(at[None], choice)[0]) for at, choice in (world.settings[t] for t in finding.trials)]
@@ -366,7 +368,7 @@ def _lead_vanishes(world: World, finding: Finding) -> bool | None:
 
 
 def _comparison_is_unfair(world: World, finding: Finding) -> bool | None:
-    """Return whether the value's gap to the best halves if all ranges are extended by a quarter at both ends."""
+    """Return whether the value's gap to the best value would halve if all ranges were extended by a quarter at both ends."""
     if finding.subject != "activation":
         return None
     named = Counter(world.settings[t][1] for t in finding.trials)
@@ -395,4 +397,4 @@ TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
     "adopt": _lead_vanishes,
     "unfair-comparison": _comparison_is_unfair,
 }
-"""For each rule, the function that returns whether its advice is right; None if the world does not determine that."""
+"""For each rule, the function that returns whether the advice of a finding is right; None if the world does not determine it."""

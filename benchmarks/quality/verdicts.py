@@ -37,7 +37,7 @@ FIELDS = ("severity", "confidence", "subject", "side", "trials", "changes", "exp
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """The built-in rules with their default thresholds."""
+    """The built-in rules, with their default thresholds."""
     return load_rules(settings={})
 
 
@@ -78,7 +78,7 @@ def _without_free_text(value: Any) -> Any:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the differences between two records of one study: a rule and the fields, or the next studies."""
+    """Yield the differences between two records of the same study: a rule and the differing fields, or the next studies."""
     if before.keys() != after.keys():
         yield "whether it can be read"
         return
@@ -94,7 +94,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
 
 
 def main() -> None:
-    """Record, and compare if asked to."""
+    """Record all verdicts, and compare them with an earlier record if the user asks for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="file to record to")
     parser.add_argument(

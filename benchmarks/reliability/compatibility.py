@@ -31,21 +31,21 @@ from versions.places import CheckFailed, Place, build, install, tracking_server,
 
 CHECKOUT = Path(__file__).parents[2]
 PYTHON, MLFLOW, TORCH = "3.11", "3.17.2", "2.13.0"
-"""Default versions, for cells that test another package."""
+"""Default versions, used by cells that test a different package."""
 MLFLOWS = (
     "2.16.2 2.17.2 2.18.0 2.19.0 2.20.4 2.21.3 2.22.5 3.0.1 3.1.4 3.2.0 3.3.2 3.4.0 3.5.1 3.6.0 3.7.0 3.8.1 3.9.0 3.10.1 3.11.1 "
     "3.12.0 3.13.0 3.14.0 3.15.2 3.16.1 3.17.2"
 ).split()
-"""The last release of each minor version."""
+"""The last release of each minor version of MLflow."""
 NEW_SQLALCHEMY = (3, 9)
-"""First MLflow that opens databases with SQLAlchemy 2.1."""
+"""First version of MLflow that opens databases with SQLAlchemy 2.1."""
 TORCHES = ("2.4.1", "2.7.1", "2.10.0", "2.15.0")
 NOTED = ("python", "mlflow", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A combination of versions, and how to test it."""
+    """A combination of package versions, and how to test it."""
 
     name: str
     python: str = PYTHON
@@ -53,26 +53,26 @@ class Cell:
     torch: str = TORCH
     packages: tuple[str, ...] = ()
     example: str = ""
-    """Name of a script in `examples` to train with instead, and of its experiment."""
+    """Name of a script in `examples`, and of its experiment; if set, the cell trains with this script instead."""
     tests: tuple[str, ...] = ()
-    """Arguments of pytest."""
+    """Arguments of pytest; if set, the cell runs these tests."""
 
 
 @dataclass
 class Result:
-    """The result of a cell."""
+    """The results of the checks of one cell."""
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
     checks: dict[str, str] = field(default_factory=dict)
-    """{check: empty if it passed, else the reason}."""
+    """{name of the check: empty if it passed, else the reason for its failure}."""
     notes: list[str] = field(default_factory=list)
     date: str = ""
     seconds: float = 0.0
 
 
 def cells() -> list[Cell]:
-    """Return all combinations of versions to test, the most informative first."""
+    """Return all combinations of versions to test; the most informative ones come first."""
     optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/execution/engines/test_ray.py"
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def run_all(remaining: Sequence[Cell], keep: Path) -> None:
-    """Run cells and write each result."""
+    """Run the remaining cells, and write the result of each cell."""
     if not remaining:
         return
     keep.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def run_all(remaining: Sequence[Cell], keep: Path) -> None:
 
 
 def prepare(cell: Cell, wheel: Path, keep: Path) -> Place:
-    """Return the cell's environment. Raises Failed if its versions cannot be installed together."""
+    """Return the environment of the cell. Raises CheckFailed if the cell's versions cannot be installed together."""
     old = tuple(map(int, cell.mlflow.split(".")[:2])) < NEW_SQLALCHEMY
     wanted = ["sqlalchemy<2.1" if old else "sqlalchemy"]
     if cell.name.startswith("store-"):
@@ -140,7 +140,7 @@ def prepare(cell: Cell, wheel: Path, keep: Path) -> Place:
 
 
 def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Result:
-    """Check a cell."""
+    """Prepare a cell's environment, run its checks, and return the result."""
     result = Result(cell.name, versions={"python": cell.python, "mlflow": cell.mlflow, "torch": cell.torch})
     try:
         place = prepare(cell, wheel, keep)
@@ -158,7 +158,8 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
 
 
 def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result) -> None:
-    """Run the checks of a cell. Raises Failed if it needs the newest MLflow and that cannot be installed."""
+    """Run the checks of a cell in its environment. Raises CheckFailed if the cell needs the newest MLflow and that version cannot
+    be installed."""
     if cell.name.startswith("store-"):
         _use_store(place, newest(), result)
     elif cell.tests:
@@ -201,7 +202,7 @@ def _train(cell: Cell, place: Place, result: Result) -> None:
 
 
 def _use_server(place: Place, newest: Place, result: Result) -> None:
-    """Use a tracking server of the cell's MLflow, from its own environment and from that of the newest MLflow."""
+    """Use a tracking server of the cell's MLflow version, from the cell's environment and from that of the newest MLflow."""
     store = place.folder / "served.db"
     try:
         with tracking_server(place, store) as address:
@@ -229,7 +230,7 @@ KINDS = {"store": "a store of MLflow", "mlflow": "MLflow", "torch": "PyTorch", "
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return a Markdown table with a row for each cell: checks that passed, and reasons of those that failed."""
+    """Return a Markdown table with one row per cell: the checks that passed, and the reasons of the checks that failed."""
     rows = [("what", "installed beside it", "works", "does not work", "note"), ("---",) * 5]
     for result in results:
         kind, _, version = result.name.partition("-")

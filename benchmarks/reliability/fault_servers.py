@@ -1,4 +1,4 @@
-"""Real servers that can be made to fail: a tracking server, PostgreSQL, MariaDB, and an HTTP proxy that injects faults."""
+"""Real servers that tests can make fail: a tracking server, PostgreSQL, MariaDB, and an HTTP proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait for a condition. Raises TimeoutError."""
+    """Wait until the condition is true. Raises TimeoutError if the condition is still false after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -72,7 +72,7 @@ class TrackingServer:
             return False
 
     def signal(self, number: int) -> None:
-        """Send a signal to the server and its workers."""
+        """Send a signal to the server process and its workers."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -84,11 +84,11 @@ class TrackingServer:
 
 
 class Postgres:
-    """A new PostgreSQL server in a temporary folder; root runs it as another user."""
+    """A new PostgreSQL server in a temporary folder; if the current user is root, the server runs as a different user."""
 
     @staticmethod
     def binaries() -> Path | None:
-        """Return the folder of PostgreSQL's programs, or None if it is not installed."""
+        """Return the folder of PostgreSQL's programs; None if PostgreSQL is not installed."""
         versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
         in_path = shutil.which("initdb")
         return versions[-1].parent if versions else Path(in_path).parent if in_path else None
@@ -96,7 +96,7 @@ class Postgres:
     def __init__(self) -> None:
         binaries = self.binaries()
         assert binaries is not None
-        # not in the caller's folder, which the other user may be unable to enter
+        # not in the caller's folder, which the server's user may be unable to enter
         self._binaries, self._data, self.port = binaries, Path(tempfile.mkdtemp(prefix="advisor-pg-")), free_port()
         self._as: list[str] = []
         if os.getuid() == 0:
@@ -127,11 +127,11 @@ class Postgres:
 
 
 class MariaDB:
-    """A new MariaDB server in a temporary folder; root runs it as another user."""
+    """A new MariaDB server in a temporary folder; if the current user is root, the server runs as a different user."""
 
     @staticmethod
     def server() -> str | None:
-        """Return the path of MariaDB's server program, or None if it is not installed."""
+        """Return the path of MariaDB's server program; None if MariaDB is not installed."""
         return shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class MariaDB:
             os.chown(self._data, user.pw_uid, user.pw_gid)
         install = ["mariadb-install-db", "--no-defaults", *self._as, f"--datadir={self._data / 'data'}"]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        # A private folder for temporary tables, because a starting server deletes other servers' tables in a shared folder.
+        # Temporary tables get a private folder: in a shared folder, a starting server deletes the tables of other servers.
         self._environment = {**os.environ, "TMPDIR": str(self._data)}
         done = subprocess.run(install, check=False, cwd="/", capture_output=True, text=True, env=self._environment)
         if done.returncode:
@@ -172,7 +172,7 @@ class MariaDB:
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                return bool(connection.recv(1))  # the server's greeting
+                return bool(connection.recv(1))  # the first byte of the server's greeting
         except OSError:
             return False
 
@@ -187,9 +187,9 @@ class MariaDB:
 
 
 FAULTS = ("500", "429", "reset", "slow", "500 after", "reset after")
-"""Kinds of faults. "after": the server handles the request, but the client gets no answer."""
+"""Kinds of faults that the proxy injects. "after": the server handles the request, but the client gets no response."""
 CUT = "truncated"
-"""The response ends in the middle of its body."""
+"""Kind of fault in which the response ends in the middle of its body."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -198,19 +198,19 @@ class _Server(ThreadingHTTPServer):
 
 
 class FaultyProxy:
-    """Forwards requests to a server and injects faults by a seeded random schedule."""
+    """Forwards requests to a server and injects faults according to a seeded random schedule."""
 
     def __init__(
         self, upstream_port: int, share: float = 0.0, seed: int = 0, faults: Sequence[str] = FAULTS, only: str = ""
     ) -> None:
-        """share: probability of a fault for a request whose path ends with `only`."""
+        """share: probability of a fault for each request whose path ends with `only`."""
         self.share, self._upstream, self._faults, self._only = share, upstream_port, faults, only
         self._random, self._lock = random.Random(seed), threading.Lock()
         self.requests: Counter[str] = Counter()
-        """Number of requests by path."""
+        """Number of requests received, by path."""
         self.injected: Counter[str] = Counter()
         self.on_answer: Callable[[str], object] = str
-        """Function called with the path, after the server has responded and before the client gets the response."""
+        """Function called with the path of a request, after the server has responded and before the client gets the response."""
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):

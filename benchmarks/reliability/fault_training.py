@@ -1,4 +1,4 @@
-"""The small training that `faults.py` and the fault tests run, with the hook and a second record of all logged points.
+"""A small training with the hook and a second record of all logged points, which `faults.py` and the fault tests run.
 
     python benchmarks/reliability/fault_training.py URI FOLDER --steps 2000
 
@@ -21,7 +21,7 @@ from advisor_pytorch import TuningLogger
 
 
 def record(recorder: Recorder, path: Path) -> None:
-    """Also write every frame that the spool accepts to `path`."""
+    """Also write every frame that the recorder's spool accepts to the file `path`."""
     spool, file = recorder._spool, open(path, "ab", buffering=0)  # noqa: SIM115 - open until the training ends
     append = spool.append
 

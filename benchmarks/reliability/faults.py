@@ -35,13 +35,13 @@ from advisor_logging.spool import EVENT, STEPS, Frame, Position, _whole_frames
 from advisor_logging.windows import Windows
 
 Key = tuple[str, int, int, str]
-"""Metric, step, milliseconds, value as text."""
+"""(metric, step, milliseconds since 1970, value as text) of one point."""
 TRAINING = Path(__file__).with_name("fault_training.py")
 
 
 @dataclass
 class Training:
-    """A running training."""
+    """A training that runs in a separate process."""
 
     process: subprocess.Popen[str]
     folder: Path
@@ -50,7 +50,7 @@ class Training:
     ended: float = field(default=0.0)
 
     def follow(self) -> None:
-        """Read the training's output."""
+        """Read the training's output until it ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             what, number = line.split()
@@ -61,7 +61,7 @@ class Training:
         self.ended = time.monotonic()
 
     def until(self, step: int) -> None:
-        """Wait until the training has made a step."""
+        """Wait until the training has made the given step."""
         until(lambda: self.step >= step or self.process.poll() is not None, 300, f"step {step}")
 
     @property
@@ -71,7 +71,7 @@ class Training:
 
 @dataclass
 class Stage:
-    """The servers and the folder of a training."""
+    """The servers and the folder that a training uses."""
 
     server: TrackingServer
     database: str
@@ -154,7 +154,7 @@ def database_restarts(stage: Stage) -> Training:
 
 
 def shipper_killed(stage: Stage) -> Training:
-    """Kill the shipper after the server has stored a batch and before the shipper gets the response."""
+    """Kill the shipper after the server has stored a batch, but before the shipper gets the response."""
     with stage.behind_proxy() as proxy:
         training = stage.train("shipper", proxy.uri)
         seen = Counter[str]()
@@ -179,7 +179,7 @@ def trainer_killed(stage: Stage) -> Training:
 
 
 def server_disk_full(stage: Stage) -> Training:
-    """Fill the database's disk, and free it later. The database's folder needs a separate disk."""
+    """Fill the disk of the database, and free it later. The folder of the database needs a separate disk."""
     ballast = stage.folder / "database" / "ballast"
     training = stage.train("disk")
     training.until(stage.steps // 3)
@@ -209,29 +209,29 @@ FAULTS: dict[str, Callable[[Stage], Training]] = {
 
 @dataclass(frozen=True)
 class Result:
-    """The logged and the stored points of a training."""
+    """The points that a training logged, and those that the store has."""
 
     steps: int
     logged: Counter[Key]
     found: Counter[Key]
     recorded: int
-    """Number of recorded values, before they are reduced to windows."""
+    """Number of values that the training recorded, before they are reduced to windows."""
     in_sidecar: int
     tags: dict[str, str]
     delivered_s: float
-    """Seconds from the last step to the end of the delivery."""
+    """Seconds from the last training step to the end of the delivery."""
     step_us: float
     slowest_ms: float
     warnings: list[str]
 
     @property
     def same(self) -> bool:
-        """Whether every point is in the store exactly once."""
+        """Whether every point is in the store exactly once, and every recorded value is in the sidecar."""
         return self.logged == self.found and self.recorded == self.in_sidecar
 
 
 def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
-    """Wait for the delivery and count the points."""
+    """Wait until the training's points are delivered, and count them."""
     training.process.wait()
     begun = time.monotonic()
     until(lambda: not training.spools, within_s, "the delivery")
@@ -266,7 +266,7 @@ def _first_ms(frames: list[Frame]) -> int:
 
 
 def _points(frames: list[Frame]) -> Counter[Key]:
-    """Return the points that the store should have, computed from the rows independently of the shipper."""
+    """Return the points that the store should have; they are computed from the rows, independently of the shipper."""
     windows, points = Windows(), []
     for frame in frames:
         for step, time_ms, values in frame.rows():
@@ -279,7 +279,7 @@ def _points(frames: list[Frame]) -> Counter[Key]:
 
 
 def _read_database(uri: str, first_ms: int) -> tuple[str, dict[str, str], Counter[Key]]:
-    """Return id, tags and all metric rows of the run whose first point has this time."""
+    """Return the id, the tags and all metric rows of the run whose first point has this time."""
     engine = sqlalchemy.create_engine(uri)
     with engine.connect() as connection:
 
@@ -307,7 +307,7 @@ def _rows(artifacts: Path, run_id: str) -> int:
 
 @contextmanager
 def running_stage(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
-    """Run a tracking server with its own database until the end of the block."""
+    """Run a tracking server with its own database until the `with` block ends."""
     with ExitStack() as stack:
         postgres = Postgres() if backend == "postgresql" else None
         if postgres is not None:
@@ -322,7 +322,7 @@ def running_stage(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """Mount a file system of this size at `folder`; yield whether the machine allowed mounting."""
+    """Mount a file system of this size at `folder`; yield whether the machine allowed the mount."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     mounted = os.getuid() == 0 and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Base of the commands that `kills.py` kills: a folder with a store, and functions to read the store's state."""
+"""Base class of the commands that `kills.py` kills: a folder with a store, and functions that read the store's state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.
 
 
 class KilledCommand:
-    """A folder with a store, folders for temporary files and state, and a copy of an empty store."""
+    """A command with a folder that contains a store, folders for temporary files and state, and a copy of an empty store."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.number = folder, 0
@@ -34,7 +34,7 @@ class KilledCommand:
 
     @property
     def store(self) -> Path:
-        """The database of this attempt. Each attempt has a different one, because MLflow keeps files open."""
+        """The database file of the current attempt. Each attempt has a separate database file, because MLflow keeps files open."""
         return self.folder / f"store-{self.number}" / "mlflow.db"
 
     def renew(self) -> None:
@@ -55,13 +55,13 @@ class KilledCommand:
         return files_below(self.folder / "tmp") | files_below(self.folder / "state")
 
     def copy(self, to: Path) -> None:
-        """Copy the database with its journal, because opening the original would roll back a killed process's partial writes."""
+        """Copy the database with its journal: opening the original would roll back the partial writes of a killed process."""
         for suffix in ("", "-journal"):
             if (source := self.store.with_name(self.store.name + suffix)).exists():
                 shutil.copy(source, to.with_name(to.name + suffix))
 
     def runs(self) -> dict[str, object]:
-        """Return the complete runs in the store."""
+        """Return the runs in the store that are complete."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             self.copy(copy := Path(place) / "copy.db")
             with closing(sqlite3.connect(copy)) as database:
@@ -73,18 +73,18 @@ class KilledCommand:
         return complete
 
     def torn(self) -> int:
-        """Count runs that are marked as complete but are incomplete."""
+        """Count runs in the store that are marked as complete but are incomplete."""
         return sum(run != self.wanted.get(name) for name, run in self.runs().items())
 
 
 def files_below(folder: Path) -> set[str]:
-    # Ignore the locks for opening stores (at most sixteen), and Python's test files with eight letters.
+    # Ignore the lock files for opening stores (at most sixteen), and Python's test files with names of eight letters.
     ours = (path for path in folder.rglob("*") if not path.match("advisor-*-?.lock") and not path.match("tmp/????????"))
     return {str(path.relative_to(folder)) for path in ours}
 
 
 def runs(database: sqlite3.Connection) -> dict[str, object]:
-    """Return by name all data of the experiment's runs, without runs that are deleted or marked as unfinished."""
+    """Return all data of the experiment's runs, by run name, without runs that are deleted or marked as unfinished."""
     query = (
         "SELECT r.run_uuid, r.name, r.status, r.start_time, r.end_time FROM runs r JOIN experiments e USING (experiment_id) "
         "WHERE e.name = 'e' AND r.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
@@ -103,7 +103,7 @@ def runs(database: sqlite3.Connection) -> dict[str, object]:
 
 
 def write_source(folder: Path, points: int, trials: int = 12) -> Path:
-    """Write trials as a user's program would: a CSV file, and a JSON file with the hyperparameters, for each trial."""
+    """For each trial, write a CSV file and a JSON file with the hyperparameters, as a user's program would."""
     import math
 
     folder.mkdir()

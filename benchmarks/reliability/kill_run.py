@@ -1,4 +1,4 @@
-"""`advisor run` as a command to kill: a launch of real but short trainings."""
+"""The command `advisor run`, for `kills.py` to kill: it launches real but short trainings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ with Path("ended").open("a") as file:
 
 
 class Run(KilledCommand):
-    """`advisor run` with four trials, two at a time."""
+    """The command `advisor run` with four trials, two at a time."""
 
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__(folder)
@@ -70,7 +70,7 @@ class Run(KilledCommand):
         return [p for p in psutil.process_iter(["cmdline"]) if any(mark in word for word in p.info["cmdline"] or ())]
 
     def result(self) -> Mapping[str, object]:
-        """Return the finished trials with parameters, values and status, and the trials that were trained to the end twice."""
+        """Return the finished trials with parameters, values and status, and also the trials that were trained to the end twice."""
         finished = trials(self.store)
         ended = Counter((self.store.parent / "ended").read_text().split()) if finished else Counter()
         return {**finished, **{f"trial-{trial} again": n for trial, n in ended.items() if n > 1}}
@@ -83,7 +83,7 @@ class Run(KilledCommand):
 
 
 def trials(store: Path) -> dict[str, object]:
-    """Return the recorded data of finished trials."""
+    """Return the recorded data of the finished trials in the store."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(f"sqlite:///{store}")
@@ -107,7 +107,7 @@ def trials(store: Path) -> dict[str, object]:
 
 
 class _Logs(socketserver.StreamRequestHandler):
-    """Logs on behalf of trainings, in which importing MLflow would take seconds."""
+    """Logs for the trainings, because importing MLflow in each of them would take seconds."""
 
     def handle(self) -> None:
         from mlflow.tracking import MlflowClient
@@ -120,7 +120,7 @@ class _Logs(socketserver.StreamRequestHandler):
 
 @contextmanager
 def serve_logging(folder: Path) -> Iterator[Victim]:
-    """Yield `Run` while the logging server of its trainings runs."""
+    """Yield the command `Run`, while the logging server of its trainings runs."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Logs) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

@@ -24,7 +24,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE
 
 
 class Import(KilledCommand):
-    """`advisor import` into a SQLite store."""
+    """The command `advisor import` into an SQLite store."""
 
     def __init__(self, folder: Path, points: int = 1_000) -> None:
         super().__init__(folder)
@@ -36,7 +36,7 @@ class Import(KilledCommand):
 
 
 class ImportToServer(Import):
-    """`advisor import` through a tracking server; each attempt writes a new experiment."""
+    """The command `advisor import` through a tracking server; each attempt writes to a new experiment."""
 
     def __init__(self, folder: Path, server: TrackingServer, database: Path) -> None:
         super().__init__(folder, 300)
@@ -47,7 +47,8 @@ class ImportToServer(Import):
         return self._database
 
     def copy(self, to: Path) -> None:
-        """Back up the database between two transactions, because the server may still handle a killed client's last request."""
+        """Back up the database between two transactions, because the server may still be handling the killed client's last
+        request."""
         with closing(sqlite3.connect(self.store)) as database, closing(sqlite3.connect(to)) as other:
             database.backup(other)
 
@@ -67,7 +68,7 @@ class ImportToServer(Import):
 
 
 class Analyze(KilledCommand):
-    """`advisor analyze` of a study that already has a report on fewer trials."""
+    """The command `advisor analyze` for a study that already has a report about fewer trials."""
 
     def __init__(self, folder: Path, points: int = 300) -> None:
         super().__init__(folder)
@@ -111,9 +112,9 @@ class Analyze(KilledCommand):
         return files
 
     def torn(self) -> int:
-        """Count files that differ from both the old and the new version."""
+        """Count report files that differ from both the old and the new version."""
         files = self._written()
-        files.pop("next/.written-by-advisor", None)  # lists old and new files for a moment
+        files.pop("next/.written-by-advisor", None)  # for a moment, this file lists old and new files
         return sum(files[name] not in (self._old.get(name), self.wanted.get(name)) for name in files)
 
     def files(self) -> set[str]:
@@ -126,7 +127,7 @@ class Analyze(KilledCommand):
 
 
 class Sync(KilledCommand):
-    """`advisor sync` of two trainings that could not reach their store."""
+    """The command `advisor sync` for two trainings that could not reach their store."""
 
     def __init__(self, folder: Path, steps: int = 800) -> None:
         super().__init__(folder)
@@ -168,7 +169,7 @@ class Sync(KilledCommand):
         return ["sync", "--tracking-uri", f"sqlite:///{self.store}"], self.environment(**more)
 
     def torn(self) -> int:
-        """Count runs that are marked as complete but lack data other than sidecars, which are uploaded later."""
+        """Count runs that are marked as complete but lack data; sidecars do not count, because they are uploaded later."""
         wanted = {name: _without_sidecar(run) for name, run in self.wanted.items()}
         return sum(_without_sidecar(run) != wanted.get(name) for name, run in self.runs().items())
 
@@ -193,7 +194,7 @@ def _without_sidecar(run: object) -> object:
 
 @contextmanager
 def importing(folder: Path) -> Iterator[Victim]:
-    """Yield `ImportToServer` while its server runs."""
+    """Yield the command `ImportToServer`, while its tracking server runs."""
     folder.mkdir()
     database = folder / "served" / "mlflow.db"
     database.parent.mkdir()

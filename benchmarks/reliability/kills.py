@@ -30,7 +30,7 @@ from typing import Any, Protocol
 import psutil
 
 CHANGING = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect", "http.client.send", "subprocess.Popen")
-"""Audit events of operations that change something, in addition to files opened for writing."""
+"""Audit events of operations that change something; opening a file for writing also counts as such an operation."""
 PRELOADED = (
     "mlflow mlflow.store.tracking.sqlalchemy_store mlflow.store.artifact.local_artifact_repo advisor_logging.sync "
     "advisor.analysis advisor.cli.main advisor.cli.run advisor.execution advisor.execution.engines.local "
@@ -41,7 +41,7 @@ PRELOADED = (
 
 @dataclass
 class Damage:
-    """Counts after kills, and after the repeated commands."""
+    """Counts of damage, after kills and after the repeated commands."""
 
     kills: int = 0
     half: int = 0
@@ -50,7 +50,7 @@ class Damage:
     leftovers: int = 0
     failed: int = 0
     messages: list[str] = field(default_factory=list)
-    """Output of failed commands, and names of lost results and of leftover files."""
+    """Output of failed commands, and the names of lost results and leftover files."""
 
     @property
     def clean(self) -> bool:
@@ -58,32 +58,32 @@ class Damage:
 
 
 class Victim(Protocol):
-    """A command to kill, with its data."""
+    """A command to kill, together with its data."""
 
     def renew(self) -> None:
-        """Restore the state before the command."""
+        """Restore the state from before the command."""
 
     def command(self) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return the arguments and additional environment variables."""
+        """Return the command's arguments and additional environment variables."""
 
     def at_work(self) -> list[psutil.Process]:
-        """Return processes of the command that may outlive it."""
+        """Return those processes of the command that may outlive it."""
 
     def torn(self) -> int:
-        """Count half-written files or runs after a kill."""
+        """Count the half-written files or runs after a kill."""
 
     def result(self) -> Mapping[str, object]:
-        """Return the results of the command by name."""
+        """Return the command's results by name."""
 
     def files(self) -> set[str]:
-        """Return all files."""
+        """Return all files that exist in the command's folder."""
 
 
 # --- a command in a process of its own ------------------------------------------------------------------------------------------
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], log: str, count: Any, kill_at: int) -> None:
-    """Run the command in this process and kill it at operation number `kill_at`."""
+    """Run the command in this process, and kill the process at operation number `kill_at`."""
     os.environ.update(environment)
     os.chdir(Path(log).parent)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -105,7 +105,8 @@ def _run(words: Sequence[str], environment: Mapping[str, str], log: str, count: 
 
 
 class Stage:
-    """Runs commands as forks of a process with all imports, so that kills hit the command's work instead of its imports."""
+    """Runs commands as forks of a process that has imported everything, so that kills hit the command's work and not its
+    imports."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -113,7 +114,7 @@ class Stage:
         self._context.set_forkserver_preload(PRELOADED)
 
     def start(self, victim: Victim, kill_at: int = 0) -> tuple[BaseProcess, Any]:
-        """Start the command; return its process and a counter of its operations."""
+        """Start the command; return its process and a counter of the operations that it has made."""
         words, environment = victim.command()
         count = self._context.Value("q", 0, lock=False)
         process = self._context.Process(target=_run, args=(words, environment, str(self.log), count, kill_at))
@@ -125,7 +126,7 @@ class Stage:
         return self._folder / "output.log"
 
     def whole(self, victim: Victim) -> tuple[int | None, float, int]:
-        """Run a command to its end; return exit status, seconds and number of operations."""
+        """Run the command to its end; return its exit status, its duration in seconds and its number of operations."""
         began = time.monotonic()
         process, count = self.start(victim)
         process.join(300)
@@ -136,7 +137,7 @@ class Stage:
 
 
 def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, deadline: float = math.inf) -> Damage:
-    """Kill a command `kills` times, or until the monotonic clock shows `deadline`, and repeat it after each kill."""
+    """Kill the command `kills` times, or until the monotonic clock shows `deadline`, and repeat it after each kill."""
     damage = Damage()
     victim.renew()
     stage.whole(victim)  # fill caches
@@ -171,7 +172,7 @@ def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, deadli
 def _kill_once(victim: Victim, seconds: float, operations: int, chance: random.Random, stage: Stage) -> bool:
     """Kill the command at a random time up to `seconds`, or at a random operation if `seconds` is 0; return whether it was killed.
 
-    In half of the cases, the command's surviving processes are also killed.
+    In half of the cases, also kill the command's surviving processes.
     """
     process, _ = stage.start(victim, 0 if seconds else chance.randint(1, operations))
     process.join(chance.uniform(0.0, seconds) if seconds else 300)
@@ -209,7 +210,7 @@ Make = Callable[[Path], contextlib.AbstractContextManager[Victim]]
 
 
 def kill_command(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Damage:
-    """Kill one command in a new temporary folder."""
+    """Kill one command repeatedly in a new temporary folder."""
     with tempfile.TemporaryDirectory(prefix="advisor-kills-") as folder:
         stage = Stage(Path(folder))
         with make(Path(folder) / "work") as victim:

@@ -3,9 +3,9 @@
     python benchmarks/speed/autopsy_cost.py
     python benchmarks/speed/autopsy_cost.py --device cuda --models tiny,10M,gpt2
 
-One logger records one training, in short blocks of three alternating kinds: with the autopsy, without it, and again without it. The
-time of a kind is the mean of its fastest tenth of blocks, which other load disturbs least. The difference between the two kinds
-without the autopsy is the noise.
+A single logger records a single training, in short blocks of three alternating kinds: with the autopsy, without it, and again
+without it. The time of a kind of block is the mean of its fastest tenth, which other load on the machine disturbs least. The
+difference between the two kinds of blocks without the autopsy is the noise of the measurement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def start(training: Training, folder: Path) -> TuningLogger:
 
 
 def block(log: TuningLogger, training: Training, steps: int, watch: Autopsy | None) -> float:
-    """Train a block of steps with or without the autopsy; return microseconds a step."""
+    """Train a block of steps with or without the autopsy; return the microseconds per step."""
     log._autopsy = log._capture._watch = watch
     if watch is not None:
         patches.listen(watch._listener)

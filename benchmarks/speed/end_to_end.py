@@ -35,7 +35,7 @@ from advisor.tracking.stores.client import quiet_mlflow
 RUNS = (100, 1000, 10_000)
 POINTS = 500
 NEW_RUNS = 10
-"""Runs that are added before the last analysis."""
+"""Number of runs that are added before the last analysis."""
 
 
 class Cost(NamedTuple):
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _size(folder: Path, runs: int, *, served: bool) -> None:
-    """Print the rows of the table for one number of runs."""
+    """Print the rows of the table for one size of the store, in runs."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.absolute() / f"{runs}.db"
     if not path.exists():
@@ -75,7 +75,7 @@ def _size(folder: Path, runs: int, *, served: bool) -> None:
 
 
 def _write_in_other_process(path: Path, first: int, runs: int) -> None:
-    """Call `write` in a separate process, because on Linux a child's peak memory starts at that of its parent."""
+    """Call `write` in a separate process: on Linux, a child's peak memory starts at the peak of its parent."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(write, path, first, runs).result()
 
@@ -88,7 +88,7 @@ def _show(runs: int, analysis: str, cost: Cost) -> None:
 
 
 def analyze(uri: str, cache: Path) -> Cost:
-    """Run the command in a separate process and measure it."""
+    """Run `advisor analyze` in a separate process, and return its measured cost."""
     with tempfile.TemporaryDirectory() as out:
         command = [
             sys.executable,
@@ -117,7 +117,7 @@ def analyze(uri: str, cache: Path) -> Cost:
 
 
 def write(path: Path, first: int, runs: int, name: str = "study") -> None:
-    """Add runs, numbered from `first`, to the experiment, directly into MLflow's tables."""
+    """Add runs, numbered from `first`, to the experiment by writing directly to MLflow's tables."""
     experiment = _experiment(f"sqlite:///{path}", name)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
@@ -130,7 +130,7 @@ def _experiment(uri: str, name: str) -> int:
     with quiet_mlflow():
         from mlflow import MlflowClient
 
-        client = MlflowClient(uri)  # creates the tables
+        client = MlflowClient(uri)  # this call creates the tables
         known = client.get_experiment_by_name(name)
         return int(known.experiment_id if known else client.create_experiment(name))
 

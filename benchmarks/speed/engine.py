@@ -48,7 +48,7 @@ SPACE = {
     "batch_size": Parameter(type="categorical", choices=(64, 128, 256)),
 }
 REPEATS = 5
-"""Number of last trials, which repeat one good setting with different seeds."""
+"""Number of trials at the end of the study that repeat one good setting with different seeds."""
 GOOD = {
     "learning_rate": 0.03,
     "weight_decay": 1e-4,
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def time_rules(study: Study, only: list[str] | None = None) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the processor seconds and the verdict of each rule, in the order of the engine."""
+    """Return the processor seconds and the verdict of each rule, in the engine's order."""
     seconds, verdicts = {}, {}
     for rule in load_rules():
         if only and rule.rule_id() not in only:
@@ -105,7 +105,7 @@ def time_rules(study: Study, only: list[str] | None = None) -> tuple[dict[str, f
 
 
 def study(trials: int, points: int, names: tuple[str, ...] | None = SIX, seed: int = 0) -> Study:
-    """Return a study with the metrics `names`; None: with all metrics that the hook logs."""
+    """Return a study with the metrics `names`; None: with all metrics that the training hook logs."""
     random = np.random.default_rng(seed)
     params = [_trial_params(random) for _ in range(trials - REPEATS)] + [GOOD] * REPEATS
     fates = random.choice(["complete", "infeasible", "stopped"], trials, p=[0.94, 0.03, 0.03])
@@ -145,7 +145,7 @@ def _trial_params(random: np.random.Generator) -> dict[str, Any]:
 def _curves(
     chosen: Mapping[str, Any], steps: Any, fate: str, random: np.random.Generator
 ) -> tuple[dict[str, FloatArray], str]:
-    """Return the trial's curves by metric, and its status."""
+    """Return a trial's curves by metric name, and its status."""
     n, at = len(steps), steps / STEPS
     off = np.log10(chosen["learning_rate"]) + (1.5 if chosen["optimizer"] == "SGD" else 2.5)  # decades above the best
     rate = chosen["learning_rate"] * np.minimum(at / 0.05, 0.5 * (1 + np.cos(np.pi * at)))
@@ -222,18 +222,18 @@ _TAGS = {
     contract.TAG_LIBRARIES: json.dumps({"torch": "2.5.0"}),
     contract.TAG_STUDY: "made",
 }  # fmt: skip
-"""Facts that the hook notes for every run."""
+"""Facts that the training hook logs for every run."""
 
 
 def _memory_mib(kind: str) -> float:
-    """Return the resident memory of this process, MiB: current (VmRSS) or peak (VmHWM); NaN if the system does not report it."""
+    """Return the resident memory of this process in MiB: current (VmRSS) or peak (VmHWM); NaN if the system does not report it."""
     path = Path("/proc/self/status")
     lines = path.read_text().splitlines() if path.exists() else []
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(kind)), float("nan"))
 
 
 def _reset_peak() -> None:
-    """Return free memory to the system and reset the peak to the current use."""
+    """Return free memory to the system, and reset the recorded peak to the current use."""
     if sys.platform == "linux":
         gc.collect()
         libc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""The loggers to compare (our hook and others), in the same loop and with stores of the same kind."""
+"""The loggers to compare (our hook and others), used in the same training loop and with stores of the same kind."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from advisor_pytorch.logger import _open_loggers
 from advisor_pytorch.steps.gradients import gradient_norm
 
 Step = Callable[[], object]
-"""Trains and logs one step."""
+"""Function that trains and logs one step."""
 
 
 class Contestant:
-    """A logger: `step` trains and logs one step, `settle` waits for background work."""
+    """A logger to compare: `step` trains and logs one step, and `settle` waits for background work."""
 
     def __init__(self, name: str, step: Step, *, settle: Step = lambda: None, steps: int | None = None) -> None:
         self.name, self.step, self.settle = name, step, settle
         self.steps = steps
-        """Maximum steps in a block, for slow loggers."""
+        """Maximum number of steps in a block, which is smaller for slow loggers."""
         self.hooks: tuple[Any, Any] = (OrderedDict(), OrderedDict())
-        """The optimizer's hooks before and after a step, installed during this logger's turn."""
+        """The optimizer's hooks before and after a step, which are installed while it is this logger's turn."""
 
     def enter(self, optimizer: torch.optim.Optimizer) -> None:
         before, after = self.hooks
@@ -39,7 +39,8 @@ class Contestant:
 
 @contextlib.contextmanager
 def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
-    """Yield all loggers, beginning with the bare training. others: include loggers other than ours."""
+    """Yield all loggers to compare; the first one is the bare training without a logger. others: whether to include loggers other
+    than ours."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         parameters = list(training.model.parameters())
@@ -64,7 +65,7 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
 def _our_hook_contestant(
     name: str, training: Training, folder: Path, *, takes_norm: bool = True, guard: Literal["stop"] | None = None
 ) -> Iterator[Contestant]:
-    """Yield our hook. With a guard, the guard's process runs all the time, also during the turns of other loggers."""
+    """Yield our hook. With a guard, the guard's process runs all the time, even while it is the turn of other loggers."""
     optimizer = cast(Any, training.optimizer)
     hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     contestant = Contestant(name, lambda: None)
@@ -81,7 +82,7 @@ def _our_hook_contestant(
         close_timeout_s=300.0,
         guard=guard,
     ) as log:
-        _open_loggers.discard(log)  # otherwise the next logger on this model closes this one
+        _open_loggers.discard(log)  # otherwise, the next logger on this model would close this one
         if not takes_norm:
             log._capture._norms._measure = None
         batches = iter(log.batches(_endless_batches()))
@@ -93,11 +94,11 @@ def _our_hook_contestant(
                 raise RuntimeError("the guard stopped the benchmark")
 
         contestant.step = step
-        begun = time.monotonic()  # wait for the shipper to start: a cost of a run, not of a step
+        begun = time.monotonic()  # wait for the shipper's start, which is a cost per run and not per step
         while (log.run_id is None or (guard and log.verdict is None)) and time.monotonic() - begun < 120:
             step()
             if guard:
-                log.evaluate({"val/loss": 1.0})  # the guard's process begins with the first evaluation
+                log.evaluate({"val/loss": 1.0})  # the guard's process starts with the first evaluation
             time.sleep(0.1)
         optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = hooks
         yield contestant
@@ -111,7 +112,7 @@ def _endless_batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def _three_metrics(training: Training) -> dict[str, float]:
-    """Train a step and return its metrics as users usually log them; `item` waits for the device."""
+    """Train one step and return the metrics that users typically log; reading them with `item` waits for the device."""
     loss = training.step().item()
     return {"train/loss": loss, "train/learning_rate": training.optimizer.param_groups[0]["lr"], "train/epoch": 0.0}
 
@@ -132,8 +133,7 @@ def _mlflow_async_contestant(training: Training, folder: Path) -> Iterator[Conte
 
 @contextlib.contextmanager
 def _active_run(folder: Path) -> Iterator[None]:
-    """Start MLflow's active run, or share the active run if there is one: a process has only one tracking URI and one active
-    run."""
+    """Start an active MLflow run, or share the existing one: a process has only one tracking URI and one active run."""
     import mlflow
 
     if mlflow.active_run() is not None:

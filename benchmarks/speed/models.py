@@ -1,4 +1,4 @@
-"""The networks on which the cost of logging is measured."""
+"""The networks for which the cost of logging is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
 @dataclass
 class Training:
-    """A model that learns noise with AdamW, because the cost of a step does not depend on the data."""
+    """Trains a model on noise with AdamW; the cost of a step does not depend on the data."""
 
     model: nn.Module
     loss: Callable[[], torch.Tensor]
@@ -42,7 +42,7 @@ def perceptron(device: torch.device, width: int, layers: int = 6, batch_size: in
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each in a residual branch with normalisation before it."""
+    """A transformer block: attention and a perceptron, each in a residual branch that begins with a normalisation."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def gpt2(device: torch.device, batch_size: int = 8, length: int = 1024) -> Train
 
 
 class Bottleneck(nn.Module):
-    """A residual branch of three convolutions, with a shortcut."""
+    """A ResNet bottleneck: a residual branch of three convolutions, and a shortcut."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()

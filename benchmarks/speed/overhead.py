@@ -6,15 +6,16 @@
     python benchmarks/speed/overhead.py --threads 1 --cpu-time  # on a shared machine
 
 All loggers train the same model with the same optimizer in the same loop. The loggers take turns with short blocks of bare and
-logged steps, so that other load on the machine affects all of them alike. Each logged block is compared with the bare block before
-it; the table shows the median and the middle half of the differences. Background work of a logger counts while its block runs. Work
-that remains at the end of a block of steps is awaited but not timed. This favours loggers with much background work, but the blocks
-are long enough for our writer thread to keep up. A CUDA device is synchronised at the end of a block, never within one.
+logged steps, so that other load on the machine affects all loggers alike. Each block of logged steps is compared with the block of
+bare steps before it; the table shows the median and the middle half of the differences. A logger's background work counts if it
+happens during the logger's block of steps. Background work that remains at the end of a block is awaited but not timed. Not timing
+it favours loggers with much background work, but the blocks are long enough for our writer thread to keep up. A CUDA device is
+synchronised only at the end of a block.
 
-Our hook logs everything: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. Its cost
-is also shown without the gradient norm, the only part that grows with the model. The other loggers log three metrics at every
-step. The stores are SQLite databases. On a GPU, the script also makes a complete run in which synchronising with the device is an
-error.
+Our hook logs all its metrics: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. The
+cost of our hook is also shown without the gradient norm, the only part whose cost grows with the model. The other loggers log three
+metrics at every step. All stores are SQLite databases. On a GPU, the script also makes a complete run in which any synchronisation
+with the device is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HEAD = f"{'':<34}{'bare step':>12}{'added':>13}{'share':>10}    middle half"
 
 
 def timed_us(contestant: Contestant, training: Training, steps: int, clock: Clock) -> float:
-    """Return microseconds a step in one block, including the device's work."""
+    """Return the microseconds per step in one block, including the work of the device."""
     contestant.enter(training.optimizer)
     wait(training.device)
     begun = clock()
@@ -91,7 +92,7 @@ def show(name: str, pairs: list[tuple[float, float]]) -> None:
 
 
 def find_synchronisations(device: torch.device, model: str) -> None:
-    """Make a whole run in which synchronising with the device is an error."""
+    """Make a complete run in which any synchronisation with the device is an error."""
     print("\nsynchronisations with the device in a whole run of our hook: ", end="")
     if device.type != "cuda":
         print("not measured, no GPU")

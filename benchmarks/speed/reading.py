@@ -37,7 +37,7 @@ from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
 
 SAMPLE_RUNS = 20
-"""Number of runs on which the slow ways are measured."""
+"""Number of runs on which the two slow ways of reading are measured."""
 TABLES = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
 
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def databases(folder: str, runs: int, rows: int, base: float) -> None:
-    """Print the table's rows for database servers, which get a copy of the SQLite store in the folder."""
+    """Print the table's rows for database servers, to which the SQLite store in the folder is copied."""
     sample = min(SAMPLE_RUNS, runs)
     for name, missing, served in SERVERS:
         if reason := missing():
@@ -110,14 +110,14 @@ SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
 
 
 def rows_of(path: str) -> None:
-    """Read all points into NumPy with a bare SELECT."""
+    """Read all points into NumPy arrays with a bare SELECT statement."""
     dtype = [("run", "S32"), ("metric", "S64"), ("step", "i8"), ("value", "f8"), ("time", "i8")]
     with closing(sqlite3.connect(path)) as connection:
         np.fromiter(connection.execute(SELECT), dtype=dtype)
 
 
 def compare_with_select(uri: str) -> None:
-    """Print the processor time of our reading and of a bare SELECT; medians of three."""
+    """Print the processor times of our reading and of a bare SELECT, each the median of three measurements."""
     rows = []
     for _ in range(3):
         began = processor_s()
@@ -131,13 +131,14 @@ def compare_with_select(uri: str) -> None:
 
 
 def processor_s() -> float:
-    """Return the processor time of this process and of its finished children."""
+    """Return the processor time, in seconds, of this process and of its finished children."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usage)
 
 
 def compare_with_copy(uri: str) -> tuple[tuple[float, float], float]:
-    """Return ((seconds of our reading, seconds of a server-side COPY to /dev/null), ratio); medians of three."""
+    """Return ((seconds of our reading, seconds of a server-side COPY to /dev/null), their ratio), as medians of three
+    measurements."""
     import psycopg
 
     rows = []
@@ -151,7 +152,7 @@ def compare_with_copy(uri: str) -> tuple[tuple[float, float], float]:
 
 
 def write_curves(uri: str, runs: int, metrics: int, points: int) -> None:
-    """Write noisy curves, which are the same at every call."""
+    """Write noisy curves to the store; every call writes the same curves."""
     noise = np.random.default_rng(0)
     steps = np.arange(points, dtype=np.int64)
     one_of = max(1, runs // SAMPLE_RUNS)
@@ -175,7 +176,7 @@ def write_curves(uri: str, runs: int, metrics: int, points: int) -> None:
 
 
 def plain_loop(uri: str, runs: int) -> int:
-    """Read every history of every run in turn, as users' scripts do; return the number of points."""
+    """Read every metric history of every run, one at a time, as users' scripts do; return the number of points."""
     with quiet_mlflow():
         from mlflow import MlflowClient
 
@@ -190,12 +191,12 @@ def plain_loop(uri: str, runs: int) -> int:
 def database_with_copy(
     database: Postgres | MariaDB, fill: Callable[[sqlite3.Connection, str], None], path: str
 ) -> Iterator[str]:
-    """Copy the SQLite file at `path` to a new database server and yield the server's tracking URI."""
+    """Copy the SQLite file at `path` to a new database server, and yield the tracking URI of the server."""
     try:
         with quiet_mlflow():
             from mlflow import MlflowClient
 
-            MlflowClient(database.uri)  # creates the tables
+            MlflowClient(database.uri)  # this call creates the tables
         with closing(sqlite3.connect(path)) as old:
             fill(old, database.uri)
         yield database.uri
@@ -225,7 +226,7 @@ def fill_mariadb(sqlite_store: sqlite3.Connection, uri: str) -> None:
 
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
     with engine.begin() as new:
-        new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
+        new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # MLflow's first experiment has the id 0
         new.exec_driver_sql("DELETE FROM experiments")
         for table in TABLES:
             rows = sqlite_store.execute(f"SELECT * FROM {table}")
@@ -238,7 +239,7 @@ def fill_mariadb(sqlite_store: sqlite3.Connection, uri: str) -> None:
 
 
 def missing_software(server: object, programs: str, driver: str, extra: str) -> str:
-    """Return the software that is missing to measure a database; empty if all is installed."""
+    """Return the name of the software that is missing to measure a database server; empty if everything is installed."""
     installed = server is not None and importlib.util.find_spec(driver) is not None
     return "" if installed else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
 
@@ -259,7 +260,7 @@ SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextMana
 
 @contextmanager
 def server(uri: str) -> Iterator[str]:
-    """Start a tracking server on the store, with MLflow's default of four processes, and yield its address."""
+    """Start a tracking server on the store with four processes, MLflow's default, and yield its address."""
     with tempfile.TemporaryDirectory() as folder:
         started = TrackingServer(uri, Path(folder), workers=None)
         try:

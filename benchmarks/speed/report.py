@@ -31,7 +31,7 @@ from advisor.report import Report, build_report
 TRIALS = (200, 1000, 5000)
 LOADS = 5
 BUDGETS = {200: (300_000, 0.5), 5000: (3_000_000, 1.5)}
-"""{trials: (maximum bytes, maximum seconds)}."""
+"""{number of trials: (maximum bytes of the page, maximum seconds until it is painted)}."""
 
 PAINTED = (
     "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() / 1000))))"
@@ -94,7 +94,7 @@ def _browser() -> Any:
 
 
 def _paint_seconds(browser: Any, path: Path) -> tuple[int, float, float]:
-    """Return (elements, seconds until painted, seconds from opening all details until painted)."""
+    """Return (number of elements, seconds until the page is painted, seconds from opening all details until they are painted)."""
     times, opened, elements = [], [], 0
     for _ in range(LOADS):
         context = browser.new_context(viewport={"width": 1200, "height": 900})
@@ -112,5 +112,5 @@ def _paint_seconds(browser: Any, path: Path) -> tuple[int, float, float]:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    # Playwright's threads would keep the process alive.
+    # A normal exit would wait for Playwright's threads.
     os._exit(0)

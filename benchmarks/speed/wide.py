@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _measure_analysis(path: Path, limit: float | None) -> str:
-    """Analyze the store in a separate process and return the columns of the table."""
+    """Analyze the store in a separate process, and return the measured columns of the table."""
 
     size = int((limit or 0) * 1e9)
     bound = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({size}, {size})); " if size else ""
@@ -87,7 +87,7 @@ def _measure_analysis(path: Path, limit: float | None) -> str:
 
 
 def _broken_rules(report: Path) -> str:
-    """Return the rules that the report names as broken, as text."""
+    """Return, as text, the rules that the report lists as broken."""
     if not report.exists():
         return ""
     rules = [v["rule"] for v in json.loads(report.read_text())["verdicts"] if v["status"] == "broken"]
@@ -95,7 +95,7 @@ def _broken_rules(report: Path) -> str:
 
 
 def _time_rules(path: Path) -> None:
-    """Print the processor seconds of the slowest rules."""
+    """Print the processor seconds of the slowest rules on this store."""
     from engine import time_rules
 
     from advisor.tracking import read_study
@@ -112,7 +112,7 @@ def _time_rules(path: Path) -> None:
 
 
 def write(path: Path, shape: str, seed: int = 0) -> None:
-    """Write a study of this shape directly into MLflow's tables."""
+    """Write a study of this shape to the store, directly into MLflow's tables."""
     match = re.fullmatch(r"(\d+) x (\d+) (numbers|choices|flags|mixed)", shape)
     if match is None:
         raise SystemExit(f"{shape!r} is not a shape such as {SHAPES[0]!r}")
@@ -154,7 +154,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
 
 
 def _column_of_values(random: np.random.Generator, runs: int, kind: str, index: int) -> tuple[np.ndarray, list[str]]:
-    """Return (standardised values, logged texts) of one hyperparameter, shape (runs,)."""
+    """Return the values of one hyperparameter in all runs: (standardised values, logged texts), each of shape (runs,)."""
     kind = ("numbers", "choices", "flags", "whole")[index % 4] if kind == "mixed" else kind
     if kind == "numbers":
         u = random.uniform(size=runs)

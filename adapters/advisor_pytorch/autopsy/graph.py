@@ -1,9 +1,9 @@
-"""Finds in the autograd graph of a loss the first operation whose result, or whose derivative, was not finite.
+"""Finds the first operation in the autograd graph of a loss whose result or derivative was not finite.
 
-Before the backward pass, the graph still holds tensors that operations saved: `forward_fault` looks for the first saved tensor, in
-the order of computation, that is not finite or for which its operation has no finite result. After the backward pass, only names
-are left: `between` lists the operations between the last parameter with a non-finite gradient and the next parameter with a finite
-gradient.
+Before the backward pass, the graph still holds the tensors that operations saved: `forward_fault` finds the first saved tensor, in
+the order of computation, that is not finite or at which its operation has no finite result. After the backward pass, only the
+operations' names are left: `between` lists the operations between the last parameter with a non-finite gradient and the next
+parameter with a finite gradient.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ Facts = dict[str, Any]
 
 MAX_NODES = 20_000
 MAX_OPERATIONS = 24
-"""Maximum operations that `between` lists."""
+"""Maximum number of operations that `between` lists."""
 _TRANSPARENT = ("T", "Transpose", "ToCopy", "View", "UnsafeView", "Expand", "Permute", "Clone", "Alias", "Squeeze")
 """Operations that neither create nor remove a non-finite value."""
 _HARMLESS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
-"""Operations that pass on a non-finite input but never create a non-finite value."""
+"""Operations that never create a non-finite value, but pass on a non-finite input."""
 _OUTPUTS = ("result", "output", "result0", "result1", "result2", "out")
 
 
 class Graph:
-    """The operations below a loss, in the order in which the forward pass made them."""
+    """The operations that compute a loss, in the order of the forward pass."""
 
     def __init__(self, loss: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> None:
         self._names = {id(p): name for name, p in parameters.items()}
         self.nodes = sorted(_reachable(loss.grad_fn), key=lambda node: node._sequence_nr())
         self._owned = [self._parameters_of(node) for node in self.nodes]
         self.is_of_model = any(self._owned)
-        """Whether the loss depends on one of the parameters, because several trainings may run in one process."""
+        """Whether the loss depends on one of the given parameters; several trainings may run in one process."""
 
     def forward_fault(self) -> Facts | None:
-        """Return facts of the first operation with a non-finite result; None if none is found or the graph was freed."""
+        """Return facts about the first operation with a non-finite result; None if there is none or the graph was freed."""
         for i, node in enumerate(self.nodes):
             if (fault := _fault_of(node)) is not None:
                 return fault | self._place(i)
         return None
 
     def between(self, bad: Collection[str]) -> Facts:
-        """Return the operations in which a finite gradient became non-finite; without non-finite gradients, the loss's operations.
+        """Return the operations in which a finite gradient became non-finite; if no gradient is non-finite, return the loss's
+        operations.
 
         bad: parameters with a non-finite gradient.
         """
@@ -61,7 +62,8 @@ class Graph:
         }
 
     def _place(self, i: int) -> Facts:
-        """Return the last parameters that the forward pass used up to operation i, and the first ones that it used afterwards."""
+        """Return the last parameters that the forward pass used up to operation i, and the first parameters that it used after
+        it."""
         before = [own[0] for own in self._owned[: i + 1] if own]
         after = [own[0] for own in self._owned[i + 1 :] if own]
         return {"after": before[-1] if before else None, "before": after[0] if after else None}
@@ -83,7 +85,7 @@ def _reachable(root: Any) -> list[Any]:
 
 
 def _leaf_parameters(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the parameters that an operation takes as input, directly or through transparent operations."""
+    """Yield the parameters that are inputs of an operation, directly or through transparent operations."""
     for parent, _ in node.next_functions:
         if parent is not None and hasattr(parent, "variable"):
             yield parent.variable
@@ -96,7 +98,8 @@ def _short_name(node: Any) -> str:
 
 
 def _name_with_exponent(node: Any) -> str:
-    """Return the name of an operation; `Pow(2)` for powers of at least 1, whose derivative is finite at 0."""
+    """Return the name of an operation, with the exponent as in `Pow(2)` if it is at least 1: the derivative of such a power is
+    finite at 0."""
     name, exponent = _short_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None
     return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 
@@ -106,7 +109,7 @@ def _is_custom(node: Any) -> bool:
 
 
 def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) of the tensors that an operation saved. After the backward pass, there are none."""
+    """Yield (name, tensor) for each tensor that an operation saved. After the backward pass, no saved tensors exist."""
     try:
         if isinstance(node, BackwardCFunction):
             yield from (("self", t) for t in getattr(node, "saved_tensors", ()) if t is not None)
@@ -117,7 +120,7 @@ def _saved_tensors(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
                         yield name.removeprefix("_saved_"), tensor.detach()
-    except RuntimeError:  # the tensor was freed, or changed in place since
+    except RuntimeError:  # the tensor was freed, or was changed in place after it was saved
         return
 
 
@@ -134,7 +137,7 @@ def _fault_of(node: Any) -> Facts | None:
 
 
 def _reason_not_finite(op: str, name: str, tensor: torch.Tensor) -> str | None:
-    """Return the reason why the operation has no finite value at a tensor that it saved; None if the value is finite."""
+    """Return the reason why the operation has no finite value at one of its saved tensors; None if the value is finite."""
     if op in ("Log", "Log2", "Log10") and name == "self" and bool((tensor <= 0).any()):
         return "log of 0" if bool((tensor == 0).any()) else "log of a negative number"
     if op == "Div" and name == "other" and bool((tensor == 0).any()):
@@ -149,8 +152,8 @@ def _reason_not_finite(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _find_origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
-    """Return facts about the operation that created the non-finite tensor that this operation saved: this operation itself, or the
-    one before it."""
+    """Return facts about the operation that created the non-finite tensor: the operation that saved the tensor, or the one before
+    it."""
     producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype(tensor)}

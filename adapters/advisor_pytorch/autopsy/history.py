@@ -1,4 +1,4 @@
-"""The last rows of a training before its first non-finite value. All functions are called in the writer thread."""
+"""Keeps the last rows of metrics before a training's first non-finite value. All functions are called in the writer thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from advisor import contract
 from advisor_logging.table import Table
 
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
-"""Numbers of rows kept: before the first non-finite value, from the start, and after the first non-finite value."""
+"""Numbers of rows to keep: before the first non-finite value, from the start of the training, and after the first non-finite
+value."""
 COLUMNS = (
     contract.TRAIN_LOSS,
     contract.GRAD_NORM,
@@ -22,7 +23,7 @@ COLUMNS = (
 
 
 class History:
-    """Keeps rows of (step, value of each of `COLUMNS`)."""
+    """Keeps rows of (step, value of each column in `COLUMNS`)."""
 
     def __init__(self) -> None:
         self.bad_step: int | None = None
@@ -32,7 +33,7 @@ class History:
         self._after: list[list[Any]] = []
 
     def add(self, table: Table) -> None:
-        """Add the rows of a training. Evaluations are ignored."""
+        """Add the logged rows of a training. Rows of evaluations are ignored."""
         columns = [table.columns.get(name) for name in COLUMNS]
         if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
             return
@@ -54,7 +55,7 @@ class History:
             self._after.append(row)
 
     def facts(self) -> dict[str, Sequence[Any]]:
-        """Return the rows from the start, before and after the first non-finite value."""
+        """Return the rows from the start of the training, before the first non-finite value, and after it."""
         return {"columns": ("step", *COLUMNS), "first": self._first, "before": list(self._last), "after": self._after}
 
 

@@ -1,4 +1,5 @@
-"""Counts the non-finite values in a model, its gradients, its optimizers' state and a batch. Counting waits for the device."""
+"""Counts the non-finite values in a model, in its gradients, in its optimizers' state, and in a batch. Counting blocks until the
+device has finished its queued work."""
 
 from __future__ import annotations
 
@@ -10,16 +11,17 @@ from typing import Any
 import torch
 
 MAX_TENSORS = 16
-"""Maximum tensors of a batch that are inspected."""
+"""Maximum number of tensors in a batch that are inspected."""
 MAX_NAME_LENGTH = 120
 IGNORED_LABEL = -100
-"""Label that PyTorch's losses ignore by default."""
+"""Class label that PyTorch's losses ignore by default."""
 
 Facts = dict[str, Any]
 
 
 def tensor_facts(name: str, tensor: torch.Tensor) -> Facts:
-    """Return name, shape, dtype, number of non-finite values, largest finite magnitude, root mean square, and number of zeros."""
+    """Return a tensor's name, shape, dtype, number of non-finite values, largest finite magnitude, root mean square, and number of
+    zeros."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     local = local.detach()
     values = local.coalesce().values() if local.is_sparse else local
@@ -53,7 +55,7 @@ def _integer_facts(values: torch.Tensor) -> Facts:
 
 
 def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    """Return the model's parameters in the order of its modules, then parameters that only an optimizer has."""
+    """Return the model's parameters in the order of its modules, followed by parameters that only an optimizer has."""
     named: dict[str, torch.Tensor] = dict(model.named_parameters())
     known = {id(p) for p in named.values()}
     trained = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
@@ -61,7 +63,7 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
 
 
 def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter has no values yet."""
+    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter is not yet initialised."""
     try:
         with torch.no_grad():
             return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
@@ -70,9 +72,10 @@ def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
-    """Return the weights with the largest initial gains. A gain is the root mean square times the root of the number of inputs.
+    """Return the weights with the largest gains at initialisation. The gain of a weight is its root mean square times the square
+    root of its number of inputs.
 
-    A usual initialisation has a gain of about 1. Embeddings, which have no inputs to add up, are left out.
+    With a usual initialisation, the gain is about 1. Embeddings are left out, because they do not sum over inputs.
     """
     named = list(model.named_parameters())
     tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
@@ -85,7 +88,7 @@ def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[F
 
 
 def loss_scale() -> float | None:
-    """Return the scale of a gradient scaler in this process that is enabled and has scaled a loss; None without one."""
+    """Return the scale of an enabled gradient scaler in this process that has scaled a loss; None if there is none."""
     for one in gc.get_objects():
         if type(one).__name__ == "GradScaler" and isinstance(one, torch.amp.GradScaler) and one.is_enabled():
             scale = getattr(one, "_scale", None)
@@ -95,12 +98,12 @@ def loss_scale() -> float | None:
 
 
 def gradient_facts(parameters: Mapping[str, torch.Tensor]) -> list[Facts]:
-    """Return `tensor_facts` of each gradient that exists, by the name of its parameter."""
+    """Return `tensor_facts` of each existing gradient, named after its parameter."""
     return [tensor_facts(name, p.grad) for name, p in parameters.items() if p.grad is not None]
 
 
 def buffer_facts(model: torch.nn.Module) -> list[Facts]:
-    """Return facts of each buffer with non-finite values, and whether its module is in training mode."""
+    """Return facts about each buffer with non-finite values, and whether its module is in training mode."""
     modules = dict(model.named_modules())
     facts = []
     for name, buffer in model.named_buffers():
@@ -110,7 +113,7 @@ def buffer_facts(model: torch.nn.Module) -> list[Facts]:
 
 
 def optimizer_facts(optimizers: Sequence[torch.optim.Optimizer]) -> list[Facts]:
-    """Return the class, the plain hyperparameters of each group, and the state of each optimizer."""
+    """Return, for each optimizer, its class, the plain hyperparameters of each group, and facts about its state."""
     return [
         {
             "class": type(optimizer).__name__,
@@ -131,9 +134,11 @@ def _plain_options(group: Mapping[str, Any]) -> Facts:
 
 
 def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
-    """Return, for each kind of moment, the number of tensors, the number with non-finite values, and the smallest positive value.
+    """Return, for each kind of optimizer moment, the number of tensors, the number with non-finite values, and the smallest
+    positive value.
 
-    `explained` is the share of non-finite parameter values whose second moment is 0, by which an update with epsilon 0 divides.
+    `explained` is the share of non-finite parameter values whose second moment is 0, because an update with epsilon 0 divides by
+    it.
     """
     kinds: dict[str, Facts] = {}
     bad_values = over_zero = 0
@@ -154,12 +159,12 @@ def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
 
 
 def batch_facts(batch: object) -> list[Facts]:
-    """Return `tensor_facts` of the tensors in a nested batch, by names such as `[0]` or `['labels']`."""
+    """Return `tensor_facts` of the tensors in a nested batch, named by paths such as `[0]` or `['labels']`."""
     return [tensor_facts(name, tensor) for name, tensor in list(tensors_of(batch))[:MAX_TENSORS]]
 
 
 def tensors_of(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in a nested batch and their names."""
+    """Yield the name and the tensor for each tensor in a nested batch."""
     if isinstance(value, torch.Tensor):
         yield name, value
         return

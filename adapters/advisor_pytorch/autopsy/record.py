@@ -1,4 +1,4 @@
-"""Writes the files of an autopsy into the spool, from which the shipper stores them as artifacts of the run."""
+"""Writes the files of an autopsy to the spool; the shipper stores them as artifacts of the run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import SeenBatch
 
 MAX_BYTES = 60_000
-"""Maximum size of the JSON file in bytes. If the text is longer, the least informative entries are omitted."""
+"""Maximum size of the autopsy's JSON file in bytes. If the JSON text is longer, the least informative entries are omitted."""
 _LEAST_TELLING = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
 SCHEMA = 1
 
 
 class AutopsyFile:
-    """Writes the facts together with the training's last rows, which only the writer thread has."""
+    """Writes the autopsy's facts together with the training's last rows, which are known only in the writer thread."""
 
     def __init__(self, recorder: Recorder, flush: Callable[[], None], about: Mapping[str, Any]) -> None:
         """flush: passes the training thread's rows to the writer thread. about: facts about the training."""
@@ -32,12 +32,13 @@ class AutopsyFile:
         self._history = History()
 
     def add_rows(self, table: Table) -> int | None:
-        """Add rows. Return the first step whose loss or gradient norm is not finite; None if there is none."""
+        """Add the logged rows of the training. Return the first step with a non-finite loss or gradient norm; None if there is
+        none."""
         self._history.add(table)
         return self._history.bad_step
 
     def write(self, facts: Mapping[str, Any], batches: Sequence[SeenBatch]) -> None:
-        """Write the batches, if any, immediately, and the facts in the writer thread."""
+        """Write the batches, if any, immediately; the facts are written later, in the writer thread."""
         self._flush()
         if batches:
             path = self._recorder.folder / contract.AUTOPSY_BATCH_PATH.rpartition("/")[2]
@@ -57,7 +58,7 @@ class AutopsyFile:
 
 
 def to_text(record: Mapping[str, Any]) -> str:
-    """Return the record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as texts."""
+    """Return the autopsy record as JSON of at most `MAX_BYTES` bytes; non-finite numbers become texts."""
     small = {key: _to_plain_value(value) for key, value in record.items()}
     for key in _LEAST_TELLING:
         if len(json.dumps(small)) <= MAX_BYTES:

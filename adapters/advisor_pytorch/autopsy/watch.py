@@ -1,9 +1,9 @@
-"""Watches a training for its first non-finite loss or gradient norm, and then collects facts that explain it.
+"""Watches a training for its first non-finite loss or gradient norm, and then collects facts that explain this value.
 
-A healthy step costs almost nothing: one reference to the current batch, and a comparison of numbers that are already on the host.
-On the CPU the numbers are available immediately, so the model is inspected before the bad update. On other devices they reach the
-writer thread some steps later. For this case, a ring buffer keeps the norms of single gradients from which the gradient norm is
-computed.
+A healthy step costs almost nothing: one reference to the current batch, and a comparison of numbers that are already in host
+memory. On the CPU, loss and gradient norm are available immediately, so the model is inspected before the bad update. On other
+devices, loss and gradient norm reach the writer thread some steps later. For this case, a ring buffer on the device keeps the norms
+of the single gradients.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ Mode = Literal[True, False, "batch"]
 Facts = dict[str, Any]
 
 MAX_INSPECTIONS = 8
-"""Maximum inspections at non-finite losses whose step is skipped, as by a gradient scaler."""
+"""Maximum number of inspections at non-finite losses whose step is skipped, for example by a gradient scaler."""
 MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
-"""After `MIN_STEPS` steps, a gradient norm of `SPIKE_FACTOR` times the largest earlier norm is a spike. The batches of the first
-`MAX_SPIKES` spikes are described."""
+"""After `MIN_STEPS` steps, a gradient norm counts as a spike if it is `SPIKE_FACTOR` times the largest earlier norm. The batches of
+the first `MAX_SPIKES` spikes are described in the autopsy."""
 FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
-"""Number of batches after the first non-finite value that are described for comparison, and steps to wait for them."""
+"""Number of batches after the first non-finite value that are described for comparison, and number of steps to wait for them."""
 RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
-"""Maximum number of gradient norms kept on the device, and maximum bytes of kept batches (with `autopsy="batch"`)."""
+"""Maximum number of gradient norms kept on the device, and maximum bytes of the batches kept with `autopsy="batch"`."""
 MAX_LISTED = 60
-"""Maximum tensors in a list of the file."""
+"""Maximum number of buffers, and of names of non-finite tensors, that the file lists."""
 
 
 REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
-"""Environment variable. With the value "replay", values of all devices are read immediately."""
+"""Environment variable. If its value is "replay", values on all devices are read immediately."""
 Reads = Literal["cpu", "all", "none"]
 
 
 class SeenBatch(NamedTuple):
-    """A batch: the optimizer step that it belongs to, its epoch and its number in the epoch (both from 0), and the batch."""
+    """A batch of training data: its optimizer step, its epoch, its number in the epoch (both from 0), and the batch itself."""
 
     step: int
     epoch: int
@@ -53,7 +53,7 @@ class SeenBatch(NamedTuple):
 
 
 class Autopsy:
-    """Collects the facts in the training thread and passes them to `write(facts, batches)`, at most twice."""
+    """Collects the facts in the training thread and passes them to `write(facts, batches)`, which is called at most twice."""
 
     def __init__(
         self,
@@ -68,9 +68,10 @@ class Autopsy:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
         self.reads: Reads = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
-        """Tensors that are read immediately: those on the CPU; in a replay, which waits for the device in each step, all."""
+        """Tensors that are read immediately: only those on the CPU; in a replay, which waits for the device in each step, all
+        tensors."""
         self.late_step: int | None = None
-        """First bad step, once the writer thread has found it."""
+        """First step with a non-finite value; None until the writer thread has found one."""
         self.next_step = start_step
         self._epoch, self._number = 0, -1
         self._batches: deque[SeenBatch] = deque(maxlen=1)
@@ -90,7 +91,7 @@ class Autopsy:
         patches.listen(self._listener)
 
     def stop(self) -> None:
-        """End the watch and write the facts known so far."""
+        """End the watch and write the facts collected so far."""
         if self._record is None and self.late_step is not None:
             self._guard(self._find_late)()
         self._finish()
@@ -104,7 +105,7 @@ class Autopsy:
         self._norms.clear()
 
     def _guard(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Wrap a function so that it does nothing after the end, and an error in it ends the watch with a warning."""
+        """Wrap a function so that it does nothing after the watch has ended, and an error in it ends the watch with a warning."""
 
         def guarded(*args: Any) -> None:
             if self._done:
@@ -120,11 +121,11 @@ class Autopsy:
     # Called by the loop.
 
     def begin_epoch(self) -> None:
-        """Count an epoch of the loader."""
+        """Record that a new epoch of the loader begins."""
         self._epoch, self._number = self._epoch + (self._number >= 0), -1
 
     def on_batch(self, batch: Any) -> None:
-        """Keep the batch until the next batch, or for some steps if batches are to be kept."""
+        """Keep the batch until the next batch arrives, or for some steps with `autopsy="batch"`."""
         if self._done:
             return
         self._number += 1
@@ -143,7 +144,7 @@ class Autopsy:
             self._finish()
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
-        """Receive the logged loss."""
+        """Process the logged loss."""
         if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read(loss)):
             return
         loss = float(loss)
@@ -152,7 +153,7 @@ class Autopsy:
         elif self._record is None:
             self._guard(self._begin)("loss", loss, max(self.next_step - 1, 0))
 
-    # Called by PyTorch.
+    # Called by PyTorch's hooks.
 
     def _on_backward(self, loss: torch.Tensor) -> None:
         self._counts["backwards"] += 1
@@ -171,14 +172,14 @@ class Autopsy:
                 )
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Receive the norm of gradients before clipping, which would spread a non-finite value to all of them."""
+        """Process the gradient norm before clipping; clipping would spread a non-finite value to all gradients."""
         if not self._done:
             self._counts["clips"] += 1
             if self._is_bad(norm):
                 self._guard(self._add_gradients)()
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
-        """Receive the gradient norm before optimizer step `step`, and the norms of the single gradients."""
+        """Process the gradient norm before optimizer step `step`, and the norms of the single gradients."""
         if self._done:
             return
         self.next_step = step + 1
@@ -201,7 +202,7 @@ class Autopsy:
             self._norms.append((step, parts))
 
     def on_skip(self) -> None:
-        """Forget the non-finite values of a step that a gradient scaler skips."""
+        """Discard the non-finite values of a step that a gradient scaler skips."""
         self._candidate = None
 
     def _is_bad(self, norm: torch.Tensor | None) -> bool:
@@ -224,10 +225,10 @@ class Autopsy:
                 self._unfinished.append(spike)
             self._largest_norm = norm
 
-    # After the first non-finite value.
+    # Called after the first non-finite value.
 
     def _add_gradients(self) -> None:
-        """Add facts of the gradients to the candidate, before clipping or an update changes them."""
+        """Add facts about the gradients to the candidate record, before clipping or an update changes the gradients."""
         if self._candidate is None:
             if self._inspections >= MAX_INSPECTIONS:
                 return
@@ -237,14 +238,14 @@ class Autopsy:
             self._candidate["gradients"] = _list_tensors(inspection.gradient_facts(parameters))
 
     def _begin(self, metric: str, value: float, step: int) -> None:
-        """Begin the record of the first non-finite value."""
+        """Begin the record about the first non-finite value."""
         facts = self._candidate or self._inspect(None)
         record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
         self._record = record | facts
         self._complete()
 
     def _find_late(self, loss: torch.Tensor | None = None) -> None:
-        """Begin the record of a non-finite value that the writer thread has found."""
+        """Begin the record of a non-finite value that the writer thread has found in a past step."""
         step = self.late_step or 0
         lag = max(self.next_step - step, 0)
         self._record = {"step": step, "metric": "", "late": True, "lag": lag, **self._batch_facts(step)}
@@ -269,7 +270,7 @@ class Autopsy:
         self._write(dict(self._record), kept)
 
     def _inspect(self, loss: torch.Tensor | None) -> Facts:
-        """Return all facts except those of gradients. loss: given only if its backward pass has not begun."""
+        """Return all facts except those about gradients. loss: given only if its backward pass has not begun."""
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
@@ -292,7 +293,7 @@ class Autopsy:
         return graph.between(bad) if graph.is_of_model else None
 
     def _batch_facts(self, step: int) -> Facts:
-        """Return facts of the batch of a step; if the batch was not kept, only that it existed."""
+        """Return facts about the batch of a step; if the batch was not kept, state only that it existed."""
         seen = next((one for one in reversed(self._batches) if one.step == step), None)
         if seen is None:
             return {"batch": None, "following": []}
@@ -300,7 +301,7 @@ class Autopsy:
         return {"batch": inspection.batch_facts(seen.batch), **place, "following": []}
 
     def _gradients_in_ring(self, step: int) -> Facts | None:
-        """Return facts about the non-finite gradients of a past step, from the norms on the device."""
+        """Return facts about the non-finite gradients of a past step, derived from the norms in the ring buffer."""
         parts = next((norms.tolist() for at, norms in self._norms if at == step), None)
         if parts is None:
             return None
@@ -314,7 +315,8 @@ class Autopsy:
 
 
 def _list_tensors(tensors: Sequence[Facts]) -> Facts:
-    """Return the number of tensors, the names of tensors with non-finite values, and facts of some of these and of the largest."""
+    """Return the number of tensors, the names of tensors with non-finite values, and the facts about some of these and about the
+    largest tensors."""
     bad = [facts for facts in tensors if facts["bad"]]
     scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {

@@ -1,4 +1,4 @@
-"""Decides when a training is saved and by which ranks, and finds an interrupted run to resume."""
+"""Decides when a training's state is saved and by which ranks, and finds an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable_folder
 
 Save = Callable[[Path], object]
-"""The user's function that writes the training state to a file or folder at the given path."""
+"""The user's function that writes the training's state to a file or folder at the given path."""
 Load = Callable[[Path], object]
-"""The user's function that restores the training state from the given path."""
+"""The user's function that restores the training's state from the given path."""
 Write = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
 Warn = Callable[[str, str], None]
@@ -38,27 +38,29 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves the state of a training at each evaluation and after the last step, and logs a warning if saving fails.
+    """Saves the state of a training at each evaluation and after the last step; a failure to save becomes a warning.
 
-    Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
-    gather a sharded state.
+    Rank 0 decides when to save and writes the checkpoint. With `together`, all ranks call `save` for each checkpoint that rank 0
+    chooses, so that `save` can gather a sharded state from them.
     """
 
     def __init__(self, checkpoints: Checkpoints, write: Write, *, together: bool, leads: bool, warn: Warn) -> None:
-        """together: whether all ranks take part in saving. leads: whether this process is rank 0."""
+        """together: whether all ranks take part in saving a checkpoint. leads: whether this process is rank 0."""
         self.checkpoints, self._write = checkpoints, write
         self._together, self._leads, self._warn = together, leads, warn
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and objective value of the best checkpoint; None without an evaluated one."""
+        """Step and objective value of the best checkpoint; None if no checkpoint was evaluated."""
         best = next(iter(self.checkpoints.current.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint after an evaluation and return whether it was saved. Reading `value` waits for the device.
+        """Save a checkpoint after an evaluation, if it is worth keeping, and return whether it was saved. Reading the objective's
+        `value` waits for the device.
 
-        `value` is None if it could not be read. With `together`, every rank must call this method, because rank 0 decides.
+        `value` is None if the objective could not be read. With `together`, every rank must call this method, because rank 0
+        decides for all ranks.
         """
         if not self.checkpoints.keep:
             return False
@@ -71,7 +73,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training at its end, unless all ranks must take part, because some ranks may have exited."""
+        """Save the training's state at its end, unless all ranks must take part: some ranks may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -83,7 +85,8 @@ class CheckpointKeeper:
             self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line_error(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update fields of the run's description, which is stored with its checkpoints. Fields that are None stay unchanged."""
+        """Update fields of the run's description, which is stored with the run's checkpoints. Fields whose value is None stay
+        unchanged."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
         if not self._leads or about == self.checkpoints.about:
@@ -137,7 +140,7 @@ class CheckpointKeeper:
 
 
 class CheckpointSettings(NamedTuple):
-    """The user's arguments on checkpoints and resuming, as described in `TuningLogger`."""
+    """The user's settings for checkpoints and resuming, as described in `TuningLogger`."""
 
     keep: int
     root: Path
@@ -166,13 +169,14 @@ class CheckpointSettings(NamedTuple):
             make_writable_folder(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
-        """Return the run to continue, or None. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
+        """Return the run to continue; None if a new run should begin. Raises FileNotFoundError if `resume` is a path without a
+        checkpoint."""
         return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
     def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
-        """Restore the training if a run is to be resumed. Return the number of the next step.
+        """Restore the training's state if an earlier run is to be resumed. Return the number of the next optimizer step.
 
-        Raises ValueError if the checkpoint does not fit the training, and any error of the user's `load`.
+        Raises ValueError if the checkpoint does not fit the model or optimizer, and any error of the user's `load`.
         """
         if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
             return 0
@@ -189,7 +193,7 @@ class CheckpointSettings(NamedTuple):
         leads: bool,
         warn: Warn,
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints, in the folder of the run to continue or in a new folder."""
+        """Return the keeper of this run's checkpoints; it uses the folder of the run to continue, or a new folder."""
         folder = earlier_run.folder if earlier_run is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(
@@ -203,7 +207,7 @@ class CheckpointSettings(NamedTuple):
 def find_earlier_run(
     root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
 ) -> EarlierRun | None:
-    """Return the run that `resume` or `run_id` names, else an interrupted run with the description `about`, else None.
+    """Return the run that `resume` or `run_id` names, else an interrupted run with the same description as `about`, else None.
 
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
@@ -252,6 +256,6 @@ def _is_same_training(earlier: RunInfo, about: RunInfo) -> bool:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether the model's parameters are sharded, so that no rank has all of them."""
+    """Return whether the model's parameters are sharded, so that no rank holds all of them."""
     whole = not any(hasattr(p, "to_local") for p in model.parameters())
     return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -14,13 +14,13 @@ from advisor.contract.redact import one_line_error
 
 
 class Stateful(Protocol):
-    """A scheduler, gradient scaler or other object that follows PyTorch's state_dict interface."""
+    """A scheduler, gradient scaler or other object with PyTorch's `state_dict` interface."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return the object's state."""
 
     def load_state_dict(self, state_dict: Any, /) -> object:
-        """Restore the object from a state."""
+        """Restore the object from a state that `state_dict` returned."""
 
 
 class TrainingState:
@@ -34,7 +34,7 @@ class TrainingState:
     | `step`, `steps_made`, `objective`, `value` | time of the checkpoint, and name and value of the objective; `value` None if not
     evaluated |
 
-    Read a checkpoint with `torch.load(path, weights_only=True)`. The checkpoint does not contain the position in the training data.
+    Read a checkpoint with `torch.load(path, weights_only=True)`. The checkpoint does not contain the position of the data loader.
     """
 
     def __init__(
@@ -51,18 +51,19 @@ class TrainingState:
         }
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
-        """Save `optimizer` instead of optimizer k from now on."""
+        """From now on, save `optimizer` in place of optimizer number k."""
         self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
-        """Write the training's state and the entries of `metadata` to a file."""
+        """Write the training's state and the entries of `metadata` to a checkpoint file."""
         states = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
         scaler = None if self._scaler is None else self._scaler.state_dict()
         content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **states, **metadata}
         torch.save(content, path)
 
     def load(self, path: Path) -> None:
-        """Restore the training's state from a file. Raises ValueError with a one-line message if the state does not fit."""
+        """Restore the training's state from a checkpoint file. Raises ValueError with a one-line message if the state does not fit
+        the model, optimizers or other objects."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             for name, many in self._several.items():
@@ -88,7 +89,7 @@ def _as_list(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of all random generators that a training uses, as tensors and plain values."""
+    """Return the states of all random generators that a training may use, as tensors and plain values."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": (version, list(words), gauss)}
     states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -99,7 +100,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Restore the states of the random generators. States of devices that this machine lacks are ignored."""
+    """Restore the states of the random generators. The states of devices that this machine lacks are ignored."""
     torch.set_rng_state(states["torch"])
     for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, i)

@@ -1,10 +1,11 @@
-"""Sends values of the other ranks to rank 0, through the key-value store of the distributed training.
+"""Sends the values of ranks 1, 2, ... to rank 0 through the key-value store of the distributed training.
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-No collective is used. Only our threads access the store, over a separate connection if PyTorch can open one. So a rank that has
-exited, hangs or logs nothing never delays the training, and delays the other ranks' logs only for a limited time. A rank writes to
-its slot only after rank 0 has emptied the slot, so the store holds at most one message and one final message per rank.
+No collective is used. Only the threads of this module access the store, over a separate connection if PyTorch can open one. So a
+rank that has exited, hangs or logs nothing never delays the training, and delays the logs of other ranks only for a limited time. A
+rank writes to its slot only after rank 0 has emptied the slot, so the store holds at most one message and one final message per
+rank.
 """
 
 from __future__ import annotations
@@ -31,27 +32,29 @@ from advisor_pytorch.steps.shard_names import is_sent_to_rank_0
 
 MIN_SEND_INTERVAL_S = 0.125
 MAX_MESSAGES_PER_S = 256
-"""Maximum messages per second of all ranks together. With more ranks, each rank sends less often."""
+"""Maximum messages per second from all ranks together. The more ranks there are, the less often each rank sends."""
 MAX_UNSENT_STEPS = 20_000
-"""Maximum number of unsent steps, and of unsent chunks, of a rank. Beyond this, the oldest steps and the newest chunks are
-dropped."""
+"""Maximum number of unsent steps, and also of unsent chunks, that a rank keeps. Beyond this maximum, the oldest steps and the
+newest chunks are dropped."""
 MAX_CLOSING_S = 5.0
-"""Maximum seconds that the end of a run waits for the other ranks."""
+"""Maximum seconds for which rank 0 waits for the other ranks at the end of a run."""
 FINAL_MESSAGE_S = 1.0
-"""Seconds of `MAX_CLOSING_S` that are reserved for messages after the last steps."""
+"""Seconds of `MAX_CLOSING_S` that are reserved for final messages, after the last steps."""
 
 _numbers = itertools.count()
-"""Counts the runs of this process: the n-th run on one rank belongs to the same training as the n-th run on every other rank."""
+"""Counts the runs of this process: the n-th run on one rank belongs to the same training as the n-th run on any other rank."""
 
 
 class _Slots:
-    """The slots of one run in the job's store. If the store is unavailable, every method may hang or raise an error."""
+    """The message slots of one run in the key-value store of the distributed training. If the key-value store is unavailable, every
+    method may hang or raise an error."""
 
     def __init__(self, number: int) -> None:
-        from torch.distributed import distributed_c10d  # missing in some builds of PyTorch
+        from torch.distributed import distributed_c10d  # some builds of PyTorch lack this module
 
         shared = distributed_c10d._get_default_store()
-        # Clone the job's connection, because a thread that waits on it blocks all other threads. This needs PyTorch 2.8.
+        # A separate connection is used, because a thread that waits on the shared one blocks all other threads. Cloning a
+        # connection needs PyTorch 2.8.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 
@@ -70,7 +73,8 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the store is available. The store ends with the process group, unless the launcher owns the store."""
+    """Return whether the key-value store is available. The store closes together with the process group, unless the launcher owns
+    the store."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
@@ -89,7 +93,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread, because using the store while the interpreter exits could crash the process."""
+        """Stop the thread: if it used the store while the interpreter exits, the process could crash."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -109,18 +113,19 @@ class _ChannelThread:
                     self._exchange_messages(slots, stopping)
                 if stopping:
                     return
-        except Exception as error:  # the store is gone, or the network failed
+        except Exception as error:  # the store was closed, or the network failed
             self._on_store_lost(error)
 
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
         raise NotImplementedError
 
     def _on_store_lost(self, error: Exception | None) -> None:
-        """Handle the loss of the store; subclasses override this method."""
+        """React to the loss of the store; subclasses override this method."""
 
 
 class RankSender(_ChannelThread):
-    """Sends steps, facts and warnings to rank 0. On ranks other than 0, this class replaces the recorder."""
+    """Sends the steps, facts and warnings of a rank to rank 0. On ranks other than 0, a `RankSender` takes the place of the
+    recorder."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -133,7 +138,7 @@ class RankSender(_ChannelThread):
         self._last_sent: tuple[Facts, int] = ({}, 0)
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk of logged rows. Evaluations are ignored, because rank 0 logs them."""
+        """Queue a chunk of logged rows. Evaluations are ignored, because rank 0 logs its own."""
         if chunk.windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
             self._chunks.put(chunk)
 
@@ -146,7 +151,7 @@ class RankSender(_ChannelThread):
         self._warnings = {key: message, **self._warnings}
 
     def close(self, timeout_s: float = MAX_CLOSING_S) -> None:
-        """Send the remaining data without waiting until rank 0 has read it."""
+        """Send the remaining data, without waiting until rank 0 has read it."""
         self.stop(timeout_s)
 
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
@@ -190,7 +195,7 @@ def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, Values]]
 
 
 class RankReceiver(_ChannelThread):
-    """Receives the other ranks' values on rank 0, whose steps wait until these values arrive. Implements `table.Completion`."""
+    """Receives the values of other ranks on rank 0, whose steps wait until these values arrive. Implements `table.Completion`."""
 
     def __init__(
         self,
@@ -211,18 +216,19 @@ class RankReceiver(_ChannelThread):
         self._merger.connect(world_size)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts of rank 0 itself."""
+        """Update the facts about rank 0 itself."""
         self._facts[0] = {**(self._facts[0] or {}), **facts}
 
     def take(self, tables: Sequence[Table]) -> list[Table]:
-        """Add rank 0's new steps. Return the steps that are complete or have waited long enough for other ranks."""
+        """Add new steps of rank 0. Return the steps that have all ranks' values or have waited long enough for them."""
         merged = self._merge_received([row for table in tables for row in table.rows()])
         if tags := self._new_tags():
             self._note(tags)
         return rows_to_tables(merged)
 
     def finish(self) -> list[Table]:
-        """Wait at most `MAX_CLOSING_S` for the other ranks and return the remaining steps. Afterwards `tags` no longer changes."""
+        """Wait at most `MAX_CLOSING_S` seconds for the other ranks, and return the remaining steps. Afterwards, the result of
+        `tags` no longer changes."""
         start = time.monotonic()
         rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
@@ -237,7 +243,7 @@ class RankReceiver(_ChannelThread):
         return rows_to_tables(rows + self._merge_received([]))
 
     def tags(self) -> dict[str, str]:
-        """Return tags with the facts of all ranks received so far."""
+        """Return tags with the facts of all ranks that have been received so far."""
         tags = {contract.TAG_RANKS: rank_facts.describe_ranks(self._parallel, self._backend, self._facts)}
         if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
@@ -279,7 +285,7 @@ class RankReceiver(_ChannelThread):
     def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
-            is_final = slots.is_full(slot + "/final")  # checked first, because the rank writes it last
+            is_final = slots.is_full(slot + "/final")  # checked first, because a rank writes its final message last
             if (message := slots.empty(slot)) is not None:
                 self._inbox.put((rank, message))
             if is_final and (message := slots.empty(slot + "/final")) is not None:

@@ -1,4 +1,5 @@
-"""Merges the steps of all ranks on rank 0: global gradient norm, slowest and fastest rank, examples per second."""
+"""Merges the steps of all ranks on rank 0: global gradient norm, step times of the slowest and the fastest rank, examples per
+second."""
 
 from __future__ import annotations
 
@@ -13,15 +14,16 @@ from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_nam
 MAX_WAIT_S = 10.0
 """Maximum seconds for which a step waits for the other ranks' values."""
 MAX_STEPS_AHEAD = 20_000
-"""Maximum number of stored steps of a rank that is ahead of rank 0. Beyond this, the oldest steps are dropped."""
+"""Maximum number of stored steps from a rank that is ahead of rank 0. Beyond this maximum, the oldest steps are dropped."""
 
 Values = Mapping[str, float]
 
 
 class Merger:
-    """Keeps rank 0's steps until the other ranks' values arrive, and returns the merged steps in order. Times are in seconds.
+    """Keeps the steps of rank 0 until the values of other ranks arrive, and returns the merged steps in order. Times are in
+    seconds.
 
-    If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends again.
+    If a step has waited `wait_s` seconds for a rank, later steps do not wait for this rank until it sends values again.
     """
 
     def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
@@ -31,22 +33,22 @@ class Merger:
         self._latest: dict[int, int] = {}
         self._last_released = -1
         self.silent: set[int] = set()
-        """Ranks that steps do not wait for."""
+        """Ranks for which steps do not wait."""
         self.incomplete: int | None = None
-        """First step without a gradient norm, because a rank did not send its part; None if there is no such step."""
+        """First step without a gradient norm because a rank did not send its part of it; None if there is no such step."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any step is waiting for another rank."""
+        """Whether any step is still waiting for the values of a rank."""
         return bool(self._waiting)
 
     def connect(self, world_size: int) -> None:
-        """Make steps wait for all other ranks of a group of `world_size` ranks."""
+        """Make each step wait for all other ranks of a group of `world_size` ranks."""
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
     def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
-        """Add steps of another rank, in order."""
+        """Add the steps of a rank other than 0, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
@@ -61,11 +63,11 @@ class Merger:
         self.silent.add(rank)
 
     def add(self, rows: Sequence[Row], now: float) -> None:
-        """Add steps of rank 0 itself, in order."""
+        """Add the steps of rank 0, in order."""
         self._waiting.extend((now, row) for row in rows)
 
     def take_ready_steps(self, now: float) -> list[Row]:
-        """Return the steps that are complete or have waited `wait_s` seconds, merged."""
+        """Merge and return the steps that have all ranks' values or have waited `wait_s` seconds for them."""
         ready: list[Row] = []
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
@@ -87,8 +89,8 @@ class Merger:
 def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     """Merge the values that rank 0 and the other ranks logged at one step. others: None for a rank whose values are missing.
 
-    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks, with the mean of
-    the other ranks for a missing rank.
+    If the values of a rank are missing, metrics that need all ranks are omitted. Examples per second are summed over the ranks; a
+    missing rank counts with the mean of the others.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)
@@ -111,7 +113,7 @@ def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]
 
 
 def _merge_clippings(merged: dict[str, float]) -> None:
-    """Replace gradient norms and their limits by `contract.CLIPPED`: 1 if any norm exceeded its limit, else 0."""
+    """Replace gradient norms and clipping thresholds by `contract.CLIPPED`: 1 if any norm exceeded its threshold, else 0."""
     norms = {name.removeprefix(NORM): merged.pop(name) for name in list(merged) if name.startswith(NORM)}
     limits = {name.removeprefix(LIMIT): merged.pop(name) for name in list(merged) if name.startswith(LIMIT)}
     if both := norms.keys() & limits.keys():

@@ -1,4 +1,4 @@
-"""Facts about each rank of a distributed training, and the tag in which rank 0 combines them."""
+"""Collects facts about each rank of a distributed training, which rank 0 combines into one tag."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Facts = dict[str, Any]
 
 
 def own_rank() -> int:
-    """Return this process's rank: from the process group, else from the launcher's variable RANK, else 0."""
+    """Return the rank of this process: from the process group, else from the launcher's variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return _integer_variable("RANK", 0)
 
 
 def own_world_size() -> int:
-    """Return the number of ranks: from the process group, else from the launcher's variable WORLD_SIZE, else 1."""
+    """Return the number of ranks in the training: from the process group, else from the launcher's variable WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _integer_variable("WORLD_SIZE", 1)
@@ -42,7 +42,8 @@ def _integer_variable(variable: str, default: int) -> int:
 
 
 def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts that are known before the training. seed: None means PyTorch's seed. leads: whether this is rank 0."""
+    """Return the facts about this process that are known before the training. seed: None means PyTorch's seed. leads: whether this
+    is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -58,9 +59,9 @@ def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, chec
 
 
 def loader_facts(loader: object) -> Facts:
-    """Return the shuffle seed of a training loader and the number of examples per epoch on this rank, if known."""
+    """Return the training loader's shuffle seed and this rank's number of examples per epoch, if known."""
     facts: Facts = {}
-    with contextlib.suppress(Exception):  # a custom sampler can raise anything
+    with contextlib.suppress(Exception):  # a user-defined sampler can raise any error
         facts["loader_seed"] = _loader_seed(loader)
     with contextlib.suppress(Exception):  # a stream has no length
         facts["shard_examples"] = len(loader.sampler)  # type: ignore[attr-defined]
@@ -77,7 +78,7 @@ def _loader_seed(loader: Any) -> int:
 def has_own_logging() -> bool:
     """Return whether the user's code in this process logs to MLflow or Weights & Biases."""
     mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
-    with contextlib.suppress(Exception):  # MLflow is partially imported, or its server is unreachable
+    with contextlib.suppress(Exception):  # MLflow is only partially imported, or its server is unreachable
         if mlflow is not None and mlflow.active_run() is not None:
             return True
     run = getattr(wandb, "run", None)
@@ -85,7 +86,7 @@ def has_own_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return the kind of parallelism: "fsdp", "ddp" or "other", which includes a DDP model that is passed without its wrapper."""
+    """Return the kind of parallelism: "fsdp", "ddp" or "other". A DDP model that is passed without its wrapper is "other"."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
         return "fsdp"
@@ -95,7 +96,7 @@ def parallelism(model: torch.nn.Module) -> str:
 
 
 def describe_ranks(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
-    """Return the value of `contract.TAG_RANKS`. Missing facts become null, and lists that are too long for a tag are truncated."""
+    """Return the value of `contract.TAG_RANKS`. Missing facts become null; a list that is too long for a tag is truncated."""
     length = len(by_rank)
     while True:
         text = _ranks_json(parallel, backend, by_rank, length)
@@ -117,6 +118,7 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the number of examples per optimizer step of all ranks. A rank of unknown batch size counts as the others' mean."""
+    """Return the number of examples that all ranks together process per optimizer step. A rank with unknown batch size counts with
+    the mean of the other ranks."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

@@ -1,7 +1,8 @@
 """The role of this process in a distributed training.
 
-Rank 0 records one run for all ranks. The other ranks send it their values (`channel`, `merging`). Loss, evaluations, data wait and
-device memory are those of rank 0. Gradient norm, batch size and examples per second cover all ranks.
+Rank 0 records one run for all ranks. The other ranks send their values to rank 0 (`channel`, `merging`). The logged loss,
+evaluations, data wait and device memory are those of rank 0. The logged gradient norm, batch size and examples per second cover all
+ranks.
 
 | training | logged gradient norm |
 |---|---|
@@ -11,8 +12,8 @@ device memory are those of rank 0. Gradient norm, batch size and examples per se
 | pipeline parallelism of plain tensors | that of rank 0's stage |
 | FullyShardedDataParallel (FSDP1) | none, with a warning |
 
-Examples per second and batch size are sums over ranks. A batch that ranks share, as in tensor and pipeline parallelism, counts once
-for each rank that loads it.
+Examples per second and batch size are sums over ranks. If ranks share a batch, as in tensor and pipeline parallelism, the batch
+counts once for each rank that loads it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 
 
 class Ranks:
-    """The role of this rank in the run: rank 0 records, other ranks send. In a single-process training, there is only rank 0."""
+    """The role of this process in the run: rank 0 records the run, and other ranks send their values to it. A single-process
+    training has only rank 0."""
 
     def __init__(
         self, model: torch.nn.Module, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]
@@ -37,7 +39,7 @@ class Ranks:
         self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
         self.receiver: RankReceiver | None = None
-        """Adds the other ranks' values to the recorder's rows on rank 0; None on other ranks and in a single-process training."""
+        """Adds the values of other ranks to the recorder's rows on rank 0; None on other ranks and in a single-process training."""
         self._sender: RankSender | None = None
         self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
@@ -48,14 +50,14 @@ class Ranks:
             self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
-        """Open the channel to the other ranks and send the facts of this rank."""
+        """Open the channel to the other ranks, and send the facts about this rank."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
                 channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:
-        """Send facts of this rank to rank 0. Return whether there are other ranks."""
+        """Send facts about this rank to rank 0. Return whether the training has other ranks."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(facts)
@@ -63,16 +65,16 @@ class Ranks:
         return False
 
     def override_tags(self, tags: Mapping[str, str]) -> None:
-        """Exclude these tags from `tags`, because the caller logs them."""
+        """Exclude these tags from the result of `tags`, because the caller logs them."""
         self._overridden_tags |= tags.keys()
 
     def put(self, chunk: Chunk) -> None:
-        """Send steps from this rank to rank 0; not called on rank 0."""
+        """Send steps of this rank to rank 0; never called on rank 0."""
         if self._sender is not None:
             self._sender.put(chunk)
 
     def warn(self, key: str, message: str) -> None:
-        """Make rank 0 log a one-line warning from this rank, at most once per key."""
+        """Make rank 0 log this rank's one-line warning, at most once per key."""
         if self._sender is not None:
             self._sender.warn(key, message)
 
@@ -82,7 +84,7 @@ class Ranks:
         return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
-        """Send the remaining data of a rank other than 0 and close the channel."""
+        """On a rank other than 0, send the remaining data and close the channel."""
         if self._sender is not None:
             self._sender.close()
 

@@ -1,4 +1,4 @@
-"""Facts about a model from its modules: normalisation, regularisation and compilation."""
+"""Reads facts about a model from its modules: normalisation, regularisation and compilation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLASSIFIER_SUFFIXES = tuple(f"For{kind}Classification" for kind in ("Sequence",
 
 
 def name(model: nn.Module) -> str:
-    """Return the name of the model's class, without wrappers for distributed or compiled training."""
+    """Return the name of the model's class, ignoring wrappers for distributed or compiled training."""
     for _ in range(4):
         held = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if not isinstance(held, nn.Module):
@@ -25,7 +25,7 @@ def name(model: nn.Module) -> str:
 
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
-    """Return the number of normalisation layers by class name: of all layers whose class name contains "norm"."""
+    """Return the number of normalisation layers by class name; a layer counts if its class name contains "norm"."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
 
 
@@ -44,7 +44,7 @@ def batch_norm(model: nn.Module) -> dict[str, Any] | None:
 
 
 def declared_norm_order(model: nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER` from PyTorch's own transformer layers; None if the model has none."""
+    """Return the value of `contract.TAG_NORM_ORDER` according to PyTorch's transformer layers in the model; None if it has none."""
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     orders = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
     return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
@@ -52,7 +52,7 @@ def declared_norm_order(model: nn.Module) -> str | None:
 
 def number_of_classes(model: nn.Module) -> int | None:
     """Return the number of classes of a Transformers classification model; None for other models and tasks."""
-    model = getattr(model, "module", model)  # use the model inside a wrapper
+    model = getattr(model, "module", model)  # look at the model inside a wrapper
     if not type(model).__name__.endswith(_CLASSIFIER_SUFFIXES):
         return None
     config = getattr(model, "config", None)
@@ -62,7 +62,7 @@ def number_of_classes(model: nn.Module) -> int | None:
 
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-    """Return the maximum positive strength of each regulariser, by name, as set in modules and optimizers."""
+    """Return the maximum positive strength of each regulariser by name, as set in the model's modules and in the optimizers."""
     strengths: dict[str, float] = {}
 
     def add(name: str, strength: object) -> None:

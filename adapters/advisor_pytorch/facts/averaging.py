@@ -1,4 +1,4 @@
-"""Detection of weight averaging (EMA, SWA) beside the training."""
+"""Detects weight averaging (EMA, SWA) in a training."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweig
 
 
 def averaging_classes() -> list[type]:
-    """Return all loaded classes whose names suggest weight averaging, including PyTorch's own, with their subclasses."""
+    """Return all loaded classes, with their subclasses, whose names suggest weight averaging, including PyTorch's classes."""
     bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _AVERAGING_NAMES.search(c.__name__)]
     return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
 
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate whose tensors have the model's shapes, else None."""
+    """Return the value of `contract.TAG_AVERAGING` for the first candidate object whose tensors have the model's shapes; None if
+    there is none."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
@@ -36,7 +37,7 @@ def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str,
 def _averaging_kind(candidate: Any) -> str:
     if isinstance(candidate, swa_utils.AveragedModel):
         function = candidate.multi_avg_fn or candidate.avg_fn
-        name = getattr(function, "__qualname__", "swa" if function is None else "")  # PyTorch's default is the mean
+        name = getattr(function, "__qualname__", "swa" if function is None else "")  # default: an equal-weight mean
     else:
         name = ""
     text = f"{name} {type(candidate).__name__}".lower().replace("_", "")
@@ -44,7 +45,8 @@ def _averaging_kind(candidate: Any) -> str:
 
 
 def _tensors_of(candidate: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a module. For another object, yield the tensors in its attributes, including lists and mappings."""
+    """Yield the tensors of a module's state. For an object that is not a module, yield the tensors in its attributes, including
+    those in lists and mappings."""
     if isinstance(candidate, nn.Module):
         yield from candidate.parameters()
         yield from candidate.buffers()
@@ -58,7 +60,7 @@ def _tensors_of(candidate: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_part_of_model(candidate: Any, model: nn.Module) -> bool:
-    """Return whether all tensors of the object are the trained parameters themselves, not copies."""
+    """Return whether all tensors of the object are the trained parameters themselves rather than copies."""
     trained = {id(p) for p in model.parameters()}
     return all(id(t) in trained for t in _tensors_of(candidate))
 

@@ -1,4 +1,4 @@
-"""Facts about the data, read from its loaders without iterating them."""
+"""Reads facts about the data from its loaders without iterating over them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch.utils.data import (
 )
 
 MAX_CLASSES = 500
-"""Maximum number of classes whose example counts fit into one tag."""
+"""Maximum number of classes: the example counts of more classes do not fit into one tag."""
 MAX_TARGETS = 1_000_000
-"""Maximum number of targets for which examples per class are counted; counting more takes too long."""
+"""Maximum number of targets for which examples per class are counted; a larger data set would take too long."""
 
 
 def unwrap_loader(loader: object) -> object:
-    """Return the `DataLoader` inside a wrapper (ours, Accelerate's or Lightning's). Return any other object unchanged."""
+    """Return the `DataLoader` inside a wrapper of ours, Accelerate or Lightning. Any other object is returned unchanged."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -46,12 +46,12 @@ def dataset_size(loader: object) -> int | None:
 def batches_per_epoch(loader: object) -> int | None:
     """Return the number of batches per epoch on this rank; None if unknown."""
     if isinstance(getattr(unwrap_loader(loader), "dataset", None), IterableDataset):
-        return None  # the length of an iterable can be an estimate
+        return None  # the length of a loader over an iterable data set may be an estimate
     return _length_or_none(loader)
 
 
 def batch_size(loader: object) -> int | None:
-    """Return the number of examples per batch on this rank; None if the loader does not form the batches."""
+    """Return the number of examples per batch on this rank; None if the loader does not build the batches itself."""
     inner = unwrap_loader(loader)
     size = getattr(inner, "batch_size", None)
     size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
@@ -59,7 +59,7 @@ def batch_size(loader: object) -> int | None:
 
 
 def is_shuffled(loader: object) -> bool | None:
-    """Return whether the order of examples is random; None if unknown."""
+    """Return whether the examples come in random order; None if unknown."""
     sampler = _example_order_sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
@@ -87,12 +87,14 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
 
 
 def number_of_classes(loader: object) -> int | None:
-    """Return the number of classes that the data set declares, as in torchvision and `datasets`; None if it declares none."""
+    """Return the number of classes that the data set declares, as those of torchvision and `datasets` do; None if it declares
+    none."""
     return _classes_of_dataset(getattr(unwrap_loader(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
-    """Return the number of examples per class if the data set has its targets in memory, as in torchvision; else None."""
+    """Return the number of examples per class if the data set keeps its targets in memory, as those of torchvision do; else
+    None."""
     dataset, indices = getattr(unwrap_loader(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices
@@ -131,13 +133,13 @@ def _classes_of_dataset(dataset: object) -> int | None:
 
 
 def _example_order_sampler(loader: object) -> object:
-    """Return the sampler that orders the examples: the loader's own, or the one inside its batch sampler."""
+    """Return the sampler that determines the order of examples: the loader's own, or the one inside its batch sampler."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None
     sampler: object = inner.sampler
     batch_sampler: object = inner.batch_sampler
-    for _ in range(4):  # Accelerate's shards wrap the batch sampler
+    for _ in range(4):  # in Accelerate, shards wrap the batch sampler
         held = getattr(batch_sampler, "batch_sampler", None)
         batch_sampler = batch_sampler if held is None else held
     ordering = getattr(batch_sampler, "sampler", None)
@@ -149,5 +151,5 @@ def _length_or_none(what: object) -> int | None:
         return None
     try:
         return len(what)
-    except Exception:  # the loader's or wrapper's source has no length
+    except Exception:  # the data of the loader or wrapper has no length
         return None

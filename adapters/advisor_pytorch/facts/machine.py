@@ -1,4 +1,4 @@
-"""GPU memory and utilisation during a training, and settings of the numeric backends."""
+"""Reads GPU memory and utilisation during a training, and the settings of the numeric backends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from advisor import contract
 from advisor_pytorch.steps.device import model_device
 
 SAMPLE_INTERVAL_S = 5.0
-"""Minimum seconds between two rows of device metrics."""
+"""Minimum seconds between two logged rows of device metrics."""
 _MAX_REGULAR_ROWS = 500
-"""Number of rows after which the interval between rows grows, so that a run of a week yields 3,000 rows instead of 120,000."""
+"""Number of rows after which the interval between rows grows, so that a run of one week yields 3,000 rows instead of 120,000."""
 
 
 class DeviceSampler:
-    """Samples a CUDA device outside the training thread. It reads counters on the host and never waits for the device.
+    """Samples metrics of a CUDA device outside the training thread. The sampler reads counters on the host and never waits for the
+    device.
 
     | metric | from |
     |---|---|
@@ -28,7 +29,7 @@ class DeviceSampler:
     | `device/memory_used_bytes` | NVML: memory used by all processes |
     | `device/utilisation` | NVML: mean since the last row of samples taken once a second |
 
-    NVML values need the package `nvidia-ml-py`. Values that cannot be read are omitted without a warning.
+    NVML values need the package `nvidia-ml-py`. Values that cannot be read are omitted without warning.
     """
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +40,8 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """Return a row of device metrics if a row is due, else None. Call this about once per second."""
+        """Return a row of device metrics if the next row is due, else None. The caller should call this method about once per
+        second."""
         self._record_utilisation()
         now = self._clock()
         if now - self._sampled < max(SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
@@ -56,7 +58,7 @@ class DeviceSampler:
             row[contract.DEVICE_MEMORY_PEAK] = float(self._peak)
         used = self._read_counter(
             "memory_used", getattr(torch.cuda, "device_memory_used", None)
-        )  # requires PyTorch 2.6
+        )  # this call requires PyTorch 2.6
         if used is not None:
             row[contract.DEVICE_MEMORY_USED] = float(used)
         if self._busy:
@@ -76,13 +78,13 @@ class DeviceSampler:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return function(self._device)
-        except Exception:  # NVML or permission is missing, or a virtual GPU has no counters
+        except Exception:  # NVML or the permission is missing, or a virtual GPU has no counters
             self._broken.add(name)
             return None
 
 
 def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
-    """Return a sampler of the model's device; None for a model that is not on a CUDA device."""
+    """Return a sampler for the device of the model; None if the model is not on a CUDA device."""
     device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 

@@ -1,4 +1,4 @@
-"""Facts about a training that only become visible while it runs."""
+"""Collects facts about a training that become known only while it runs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Warn = Callable[[str, str], None]
 
 
 class Observations:
-    """Observes a training and passes the facts that it finds to `note`, as tags of `advisor.contract`.
+    """Observes a training and passes facts about it to `note`, as tags of `advisor.contract`.
 
-    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in a method becomes one
-    warning.
+    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in any method becomes a
+    single warning.
     """
 
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
     ) -> None:
-        """Log the facts that are known before the training. steps: planned number of optimizer steps."""
+        """Log the facts that are known before the training begins. steps: planned number of optimizer steps."""
         self._model, self._optimizers, self._steps = model, list(optimizers), steps
         self._log_tags, self._warn = note, warn
         self._has_classes = self._has_scheduler = False
@@ -47,7 +47,7 @@ class Observations:
             self._log_tags(run_tags.setup_tags(model, optimizers))
 
     def describe_setup(self, scheduler: Any, classes: int | None) -> None:
-        """Log the schedulers and the number of classes if the user gave them."""
+        """Log the schedulers and the number of classes that the user passed."""
         self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
         with self._warn_on_error("the scheduler"):
             if (known := classes or architecture.number_of_classes(self._model)) is not None:
@@ -57,7 +57,7 @@ class Observations:
                 self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """Log facts about a training loader, a validation loader or both. The loaders are not iterated."""
+        """Log facts about a training loader, a validation loader, or both. The loaders are not iterated."""
         with self._warn_on_error("a loader"):
             if train is not None:
                 self._batches = data.batches_per_epoch(train)
@@ -69,7 +69,7 @@ class Observations:
                 self._set_classes(classes)
 
     def loss(self, loss: object) -> None:
-        """Inspect the autograd graph of the first loss, if that loss is a tensor that depends on the parameters."""
+        """Inspect the autograd graph of the first loss, provided that it is a tensor that depends on the model's parameters."""
         self.wants_loss = False
         with self._warn_on_error("the order of normalisation"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
@@ -78,16 +78,16 @@ class Observations:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Observe `optimizer` instead of optimizer k. The tags still describe the replaced optimizer."""
+        """Observe `optimizer` in place of optimizer number k. The tags continue to describe the replaced optimizer."""
         self._optimizers[k] = optimizer
 
     def on_fact(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture has noticed."""
+        """Log a fact that the step capture has observed."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """Search once more for schedulers and weight averaging. Return all observed facts as tags."""
+        """Search once more for schedulers and weight averaging. Return all facts observed so far as tags."""
         self._log_found_objects()
         return dict(self._tags)
 
@@ -105,12 +105,13 @@ class Observations:
     # The methods below run in the writer thread.
 
     def on_rows(self, table: Table) -> None:
-        """Process logged rows of metrics."""
+        """Process the logged rows of metrics."""
         if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
             self._log_new_tags({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """Return device metrics if they are due, else None. Called about once per second, and once at the end with `last`."""
+        """Return device metrics if the next sample is due, else None. Called about once per second, and with `last` at the end of
+        the run."""
         if not self._has_discovered and not last:
             self._has_discovered = True
             self._log_found_objects()

@@ -45,11 +45,11 @@ from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _PLAYBOOK_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
-"""Entries of a parameter group that select an implementation rather than an update rule."""
+"""Entries of a parameter group that select an implementation and do not change the update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """Return the hyperparameters of a parameter group that have plain values, as texts under the playbook's names."""
+    """Return the hyperparameters of a parameter group that have plain values, as texts by the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_PLAYBOOK_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
@@ -76,9 +76,10 @@ def update_rule(optimizer: torch.optim.Optimizer) -> str:
 
 
 def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return tags of every optimizer after the first: `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
+    """Return the tags of each optimizer after the first: `advisor.optimizer.optimizer<k>` and
+    `advisor.optimizer.optimizer<k>.<name>`.
 
-    If a further parameter group has a value that differs from the first group's, a tag `advisor.optimizer.group<j>.<name>` or
+    If a later parameter group's value differs from that of the first group, a tag `advisor.optimizer.group<j>.<name>` or
     `advisor.optimizer.optimizer<k>.group<j>.<name>` holds it.
     """
     tags: dict[str, str] = {}
@@ -95,13 +96,13 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer inside a framework's wrapper, because PyTorch only runs the hooks of the inner optimizer."""
+    """Return the optimizer inside a framework's wrapper, because PyTorch runs only the hooks of the inner optimizer."""
     inner = getattr(optimizer, "optimizer", None)
     return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _is_plain_value(value: object) -> bool:
-    if isinstance(value, (tuple, list)):  # such as Adafactor's eps or Rprop's etas
+    if isinstance(value, (tuple, list)):  # tuples such as Adafactor's eps or Rprop's etas
         return all(part is None or isinstance(part, (bool, int, float, str)) for part in value)
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 

@@ -1,10 +1,10 @@
-"""Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which precision the network computes.
+"""Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which dtype the network computes.
 
-The graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped or changed,
-and the graph remains usable for the backward pass. The graph lacks operations that `torch.compile` fused or that activation
-checkpointing hides.
+The autograd graph leads from the loss to the parameters. The graph is only inspected: no part of the model is called, wrapped or
+changed, and the backward pass can still use the graph. Operations that `torch.compile` fused or that activation checkpointing hides
+are missing from the graph.
 
-A residual addition adds the output of a branch with weights to the branch's input x. If n is a normalisation, a block is:
+A residual addition adds the output of a branch with weights to x, the input of that branch. If n is a normalisation, a block is:
 
 - *pre-norm*, x + f(n(x)) or x + n(f(x)): normalisation happens in the branch, and not between one addition and the next;
 - *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
@@ -24,16 +24,19 @@ Node = Any
 """A node of the autograd graph, typed Any: the stubs of `torch.autograd.graph.Node` lack attributes used here."""
 
 MAX_NODES = 10_000
-"""Maximum number of nodes of a graph. Larger graphs (unrolled recurrences) are not read, because reading a node takes about 5
-µs."""
+"""Maximum number of nodes in a graph that is read. Larger graphs, such as those of unrolled recurrences, are skipped, because
+reading a node takes about 5 µs."""
 MAX_NODE_VISITS = 100_000
-"""Maximum node visits per search, about 0.1 s. Searches of overlapping branches, as in recurrences, visit nodes repeatedly."""
+"""Maximum number of node visits per search, which take about 0.1 s. A search of overlapping branches, as in recurrences, visits
+nodes repeatedly."""
 _MIN_SHARE_OF_ONE_KIND = 0.8
-"""Minimum share of the most frequent kind of residual block in a model. With a smaller share, the model counts as mixed."""
+"""Minimum share of a model's residual blocks that the most frequent kind must reach. Below this share, the model's norm order
+counts as mixed."""
 _MIN_PARAMETER_COVERAGE = 0.9
-"""Minimum share of the trainable parameters that the graph contains, to conclude that the model has no residual blocks."""
+"""Minimum share of the trainable parameters that the graph must contain before we conclude that the model has no residual
+blocks."""
 _MAX_NORM_NODES = 16
-"""Maximum number of nodes of a normalisation that consists of elementary operations."""
+"""Maximum number of graph nodes in a normalisation that consists of elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
 _NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
 _MATRIX_PRODUCT_NAMES = (
@@ -47,13 +50,13 @@ _MATRIX_PRODUCT_NAMES = (
 
 
 class Graph:
-    """The autograd graph that computes `roots`; empty if it has too many nodes."""
+    """The autograd graph of the computation of `roots`; empty if it has too many nodes."""
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
         self.parents: dict[Node, list[Node]] = {}
         """Input nodes of each node."""
         self.rank: dict[Node, int] = {}
-        """Position of each node in the order of computation, in which inputs come before their users."""
+        """Position of each node in the order of computation: inputs come before the nodes that use them."""
         stack: list[tuple[Node, bool]] = [(root.grad_fn, False) for root in roots if root.grad_fn is not None]
         while stack:
             node, done = stack.pop()
@@ -69,7 +72,7 @@ class Graph:
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
         self.parameters: dict[Node, torch.Tensor] = {}
-        """By node: the parameter that it represents, possibly transposed, converted or shifted by a constant."""
+        """For each node that stands for a parameter: the parameter, which may be transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
             if name == _LEAF_NODE_NAME:
@@ -78,21 +81,21 @@ class Graph:
                 self.parameters[node] = self.parameters[parents[0]]
 
     def inputs(self, node: Node) -> list[Node]:
-        """Return the inputs of a node that are not parameters."""
+        """Return those inputs of a node that are not parameters."""
         return [p for p in self.parents[node] if p not in self.parameters]
 
     def is_compiled(self) -> bool:
-        """Return whether the graph contains parts that were compiled into one node."""
+        """Return whether the graph contains parts that were compiled into a single node."""
         return any("Compiled" in name for name in self.names.values())
 
     def is_incomplete(self) -> bool:
-        """Return whether the graph is incomplete: it is too large, or parts of it were compiled or will be recomputed."""
+        """Return whether the graph is incomplete: it is too large, or parts of it are compiled or will be recomputed."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
 
 
 def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show the order."""
+    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show where residual blocks normalise."""
     if graph.is_incomplete():
         return None
     norms = _norm_nodes(graph, model)
@@ -111,7 +114,7 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
 
 
 def compute_dtype(graph: Graph) -> str | None:
-    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if there are none."""
+    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if the graph has none."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
         if name.startswith(_MATRIX_PRODUCT_NAMES) and (inputs := getattr(node, "_input_metadata", ())):
@@ -126,12 +129,14 @@ def is_norm(module: torch.nn.Module) -> bool:
 
 
 def _has_frozen_norms(model: torch.nn.Module) -> bool:
-    """Return whether a norm's parameters are frozen, as below an adapter, so that the graph does not show the norm's position."""
+    """Return whether parameters of a norm are frozen, as in a model with an adapter: the graph then does not show the norm's
+    position."""
     return any(not p.requires_grad for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False))
 
 
 def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
-    """Return the nodes that normalise: PyTorch's own norms, and nodes that use parameters of a norm module (see `is_norm`)."""
+    """Return the nodes that normalise: nodes of PyTorch's own norms, and nodes that use parameters of a norm module (see
+    `is_norm`)."""
     scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
@@ -142,7 +147,7 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
 
 
 def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
-    """Return, for each residual addition, its skip input and whether its branch normalises; None above MAX_LOOKS node visits."""
+    """Return, for each residual addition, its skip input and whether its branch normalises; None if MAX_NODE_VISITS is exceeded."""
     additions = {}
     looks = 0
     for node, name in graph.names.items():
@@ -160,7 +165,8 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
 
 
 def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return (nodes computed between `first` and `last`, with their parameters, or None without a path; number of node visits)."""
+    """Return (nodes computed between `first` and `last`, with their parameters, or None if there is no path; number of node
+    visits)."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -176,7 +182,7 @@ def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | N
 def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
-    if before is None and not in_branch:  # for the model's first block, look at how its sum is used
+    if before is None and not in_branch:  # for the model's first block, check how its sum is used
         after = norms.union(s for s, _ in additions.values())
         on_the_way = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:
@@ -189,9 +195,9 @@ def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, b
 def _trace_to_addition(
     node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
-    """Trace a value back to a residual addition, through norms but not through weights.
+    """Trace a value back to a residual addition, passing through norms but not through weights.
 
-    Return (the addition or None, whether a norm lies between).
+    Return (the addition, or None if there is none; whether a norm lies between).
     """
     met = False
     while node not in additions:
@@ -206,7 +212,8 @@ def _trace_to_addition(
 
 
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a norm node. If the norm consists of elementary operations, return the residual addition before them."""
+    """Return the input of a node that normalises. If the norm consists of elementary operations, return the residual addition that
+    precedes them."""
     ways = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None

@@ -1,4 +1,4 @@
-"""Determines the kind of a learning-rate schedule from its values."""
+"""Determines the kind of a learning-rate schedule from values of the learning rate."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from itertools import pairwise
 
 GRID_POINTS = 257
 _MAX_EQUAL_DIFFERENCE = 2e-3
-"""Maximum difference between values that count as equal, as a share of the peak value."""
+"""Maximum difference, as a share of the peak, at which two learning rates count as equal."""
 _MAX_FIT_ERROR = 0.03
-"""Maximum distance between a curve and a functional form, as a share of the curve's fall."""
+"""Maximum distance between a curve and a functional form that fits it, as a share of the curve's total fall."""
 _DEFAULT_STEPS = 1 << 20
-"""Number of steps for which a schedule is evaluated if the planned number of steps is unknown."""
+"""Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
 
 
 def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
-    """Return the kind of the schedule that multiplies the learning rate by `factor(step)`. Errors of `factor` propagate.
+    """Return the kind of the schedule that multiplies a base learning rate by `factor(step)`. Errors in `factor` propagate.
 
-    Because `factor` may count epochs while `steps` counts optimizer steps, only the part up to the factor's last change is used.
+    Only the part up to the last change of `factor` is used, because `factor` may count epochs while `steps` counts optimizer steps.
     """
     end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
     end = _last_change(ahead, [float(factor(i)) for i in ahead])
-    for _ in range(3):  # each pass narrows the range to the part that changes
+    for _ in range(3):  # each pass narrows the range to the part in which the factor changes
         grid = sorted({round(end * i / (GRID_POINTS - 1)) for i in range(GRID_POINTS)})
         values = [float(factor(i)) for i in grid]
         nearer = _last_change(grid, values)
@@ -34,7 +34,7 @@ def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
 
 
 def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
-    """Return the kind of schedule, given the learning rates `values` (n,) at `steps` (n,) up to a common factor."""
+    """Return the kind of schedule. values: learning rates at `steps`, up to a common factor; both have shape (n,)."""
     if not all(math.isfinite(v) for v in values):
         return "other"
     peak = max(values, key=abs)
@@ -48,7 +48,7 @@ def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
 
 
 def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
-    """Return the kind of schedule, given a curve that begins at its peak."""
+    """Return the kind of a schedule whose curve begins at its peak."""
     tolerance = peak * _MAX_EQUAL_DIFFERENCE
     if max(values) - min(values) <= tolerance:
         return "constant"
@@ -57,7 +57,7 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
     changes = [not math.isclose(a, b) for a, b in pairwise(values)]
     if len(values) >= 8 and not any(a and b for a, b in pairwise(changes)):
         return "step"
-    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # a constant phase can precede the fall
+    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # a constant phase may precede the fall
     last = len(values) - 1
     while values[last - 1] - values[last] == 0:
         last -= 1
@@ -68,7 +68,8 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
 
 
 def _form_of_fall(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """Return the form of a fall. ts: time (n,) from 0 to 1. down: rate (n,), scaled to fall from 1 to 0. values: unscaled rate."""
+    """Return the functional form of a fall. ts: time (n,) from 0 to 1. down: learning rate (n,), scaled to fall from 1 to 0.
+    values: unscaled learning rate."""
 
     def fits(form: Callable[[float], float]) -> bool:
         return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, down, strict=True))
@@ -87,7 +88,7 @@ def _form_of_fall(ts: Sequence[float], down: Sequence[float], values: Sequence[f
 
 
 def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
-    """Return the step from which the values stay constant."""
+    """Return the step after which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
         if abs(values[i - 1] - values[-1]) > peak * _MAX_EQUAL_DIFFERENCE:
@@ -100,6 +101,6 @@ def _never_falls(values: Sequence[float]) -> bool:
 
 
 def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:
-    """Return the number of times that the values rise again after a fall."""
+    """Return how many times the values rise again after a fall."""
     signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _MAX_EQUAL_DIFFERENCE]
     return sum(up and not before for before, up in pairwise(signs))

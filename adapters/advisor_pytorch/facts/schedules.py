@@ -15,7 +15,7 @@
 | `ReduceLROnPlateau`, and others that watch a metric | plateau |
 | any other class | from its name |
 
-The kind describes how the learning rate falls. A constant phase before the fall is ignored (warmup, stable, decay). A function is
+The kind describes how the learning rate falls. A constant phase before the fall (warmup, stable, decay) is ignored. A function is
 only evaluated if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 
@@ -54,7 +54,8 @@ _KIND_BY_NAME_PATTERN = (
 
 
 def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None without any. steps: number of planned steps."""
+    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None if there are none. steps: planned number of
+    steps."""
     inner = [unwrap_scheduler(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())
@@ -67,7 +68,7 @@ def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str,
 
 
 def unwrap_scheduler(scheduler: Any) -> Any:
-    """Return the scheduler inside a wrapper of Accelerate or another library, or the object itself if it is not wrapped."""
+    """Return the scheduler inside a wrapper of Accelerate or another library; return the object itself if it is not wrapped."""
     held = getattr(scheduler, "scheduler", None)
     return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
 
@@ -80,15 +81,15 @@ def schedule_kind(scheduler: Any, steps: int | None) -> str:
             return _KIND_BY_CLASS[known]
         if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
             return kind_of(scheduler, steps)
-    except Exception:  # the scheduler's class is incomplete, or its function is undefined at some steps
+    except Exception:  # the scheduler's class is incomplete, or its function fails at some steps
         return "other"
     base = _kind_of_name(type(scheduler).__name__)
-    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # a timm scheduler's
+    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's attribute
     return "warmup+" + base if warms_up else base
 
 
 def _torch_class_name(scheduler: Any) -> str:
-    """Return the name of the PyTorch class whose rule the scheduler follows; empty if it defines its own rule."""
+    """Return the name of the PyTorch class whose rule the scheduler follows; empty if the scheduler defines its own rule."""
     for cls in type(scheduler).__mro__:
         if cls.__module__ == lr_scheduler.__name__:
             return cls.__name__
@@ -149,7 +150,7 @@ _KIND_BY_SETTINGS = {
 
 
 def _combine_kinds(kinds: Sequence[str]) -> str:
-    """Return the combined kind of schedulers that are applied in sequence or multiplied."""
+    """Return the combined kind of schedulers that are applied in sequence or whose factors are multiplied."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
     if not falls:
@@ -166,5 +167,5 @@ def _kind_of_name(name: str) -> str:
 
 
 def _function_name(function: Any) -> str:
-    function = getattr(function, "func", function)  # the function inside a partial
+    function = getattr(function, "func", function)  # use the function inside a `functools.partial`
     return str(getattr(function, "__qualname__", type(function).__name__))

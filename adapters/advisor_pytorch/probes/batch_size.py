@@ -1,4 +1,4 @@
-"""Measures training throughput at increasing batch sizes: see `batch_size_sweep`."""
+"""Measures training throughput at increasing batch sizes with the function `batch_size_sweep`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functi
 from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
 MIN_THROUGHPUT_GAIN = 0.1
-"""Minimum relative gain in throughput for which a larger batch counts as useful; our choice."""
+"""Minimum relative gain in throughput for a larger batch to count as useful; this threshold is our choice."""
 MIN_DOUBLING_GAIN = 1.5
-"""Minimum ratio of throughputs to say that doubling the batch size nearly doubles the throughput."""
+"""Minimum ratio of throughputs at which doubling the batch size is said to nearly double the throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Throughput at one batch size. If memory ran out, only `batch_size` and `out_of_memory` are set."""
+    """Measured training throughput at one batch size. If the device ran out of memory, only `batch_size` and `out_of_memory` are
+    set."""
 
     batch_size: int
     examples_per_s: float = math.nan
-    """Median throughput over the timed blocks of steps."""
+    """Median number of examples per second over the timed blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % interval of the true median throughput; with fewer than six blocks, the range of the blocks."""
+    """95 % interval of the true median throughput; with fewer than six blocks, the minimum and maximum over the blocks."""
     blocks: int = 0
-    """Number of timed blocks (`blocks`) and of their steps (`steps`), without the warmup."""
+    """Number of timed blocks (`blocks`) and of the steps in them (`steps`), without the warmup."""
     steps: int = 0
     memory_peak_bytes: int | None = None
-    """Peak memory of tensors on a CUDA device in bytes; None on other devices."""
+    """Peak memory of tensors in bytes on a CUDA device; None on other devices."""
     out_of_memory: bool = False
 
     @property
@@ -47,22 +48,23 @@ class Throughput:
 
 @dataclass(frozen=True)
 class BatchSizeSweep:
-    """Result of a batch-size sweep. It prints as a table with conclusions."""
+    """Result of a batch-size sweep. The result prints as a table with conclusions."""
 
     sizes: tuple[Throughput, ...]
-    """Results by ascending batch size; at the last size, memory may have run out."""
+    """Results in ascending order of batch size; at the last size, the device may have run out of memory."""
     experiment: str
 
     @property
     def measured(self) -> tuple[Throughput, ...]:
-        """Results for the batch sizes that fit into memory."""
+        """The results for batch sizes that fit into memory."""
         return tuple(s for s in self.sizes if not s.out_of_memory)
 
     @property
     def largest_useful(self) -> int | None:
-        """The batch size above which throughput stops growing; None if no size was measured.
+        """The batch size beyond which throughput no longer grows; None if no batch size was measured.
 
-        Throughput grows if the median at the larger size is at least 10 % higher and the two 95 % intervals do not overlap.
+        Throughput counts as growing if the median at the larger batch size is at least 10 % higher and the two 95 % intervals do
+        not overlap.
         """
         if not self.measured:
             return None
@@ -128,9 +130,9 @@ def batch_size_sweep(
 
         print(batch_size_sweep(make_step, model, optimizer))
 
-    After a warmup, each size is measured in blocks of steps until the median throughput is known to `precision` or
-    the time is over. Each size is one MLflow run with the param `batch_size`, the objective `train/examples_per_s` for each
-    block, and everything that `TuningLogger` logs. If a size does not fit, its run has the status infeasible and the error
+    After a warmup, each size is measured in blocks of steps until the median throughput is known to `precision` or the time is
+    over. Each batch size is one MLflow run with the param `batch_size`, the objective `train/examples_per_s` for each block, and
+    everything that `TuningLogger` logs. If a batch size does not fit into memory, its run has the status infeasible and the error
     "out of memory".
 
     Args:
@@ -176,13 +178,13 @@ def batch_size_sweep(
 def _measure_unless_out_of_memory(
     bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
 ) -> Throughput:
-    """Measure one batch size. If the batch does not fit into memory, free the memory used so far."""
+    """Measure the throughput at one batch size. If a batch does not fit into memory, free the memory used so far."""
     try:
         return _measure_size(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # This is outside the handler, within which the exception's frames still hold the step's tensors.
+    # This is outside the exception handler, in which the exception's frames still hold the step's tensors.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 
@@ -199,10 +201,10 @@ def _measure_size(
         watch = Stopwatch(make_step(size), bench.device, precision, seconds)
         try:
             watch.run(log.step, lambda: log.steps - 1)
-        finally:  # log only after the measurement, which logging would disturb
+        finally:  # log only after the measurement, which logging would otherwise disturb
             for block in watch.blocks:
                 log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
-        log.close("complete")  # also if the training diverged: only the speed matters
+        log.close("complete")  # even if the training diverged: only its speed matters
     speeds = [size * b.steps / b.seconds for b in watch.blocks]
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
@@ -211,7 +213,7 @@ def _measure_size(
 
 
 def _free_memory(bench: Bench) -> None:
-    bench.reset()  # frees the gradients and the optimizer's moments
+    bench.reset()  # this frees the gradients and the optimizer's moments
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Code that all probes share: the probed training and its restoration, and the study with the probe's trials."""
+"""Code that all probes share: the probed training, its restoration, and the study with the probe's trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Step = Callable[[], Value]
 
 
 class Bench:
-    """A training on which a probe runs its trials, each from the same state. The training is restored when the context exits."""
+    """A training on which a probe runs several trials, each from the same state. The training's state is restored when the context
+    exits."""
 
     def __init__(
         self,
@@ -38,7 +39,8 @@ class Bench:
         experiment: str,
         tracking_uri: str | None,
     ) -> None:
-        """Copy the training's state. Raises TypeError or ValueError with a one-line message if the probe is impossible."""
+        """Copy the training's state. Raises TypeError or ValueError with a one-line message if the probe cannot run on this
+        training."""
         several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
         self.optimizers = [unwrap_optimizer(one) for one in several]
         check_training(model, self.optimizers)
@@ -64,7 +66,8 @@ class Bench:
         start_step: int = 0,
         max_train_steps: int | None = None,
     ) -> Iterator[TuningLogger]:
-        """Begin a run of the study from the initial state at learning rate `rate`. An exception in the block sets its status."""
+        """Begin a run of the probe's study from the initial state, at learning rate `rate`. An exception in the block determines
+        the status of the run."""
         self.reset()
         self._trials += 1
         if rate is not None:
@@ -83,7 +86,7 @@ class Bench:
             tracking_uri=self._tracking_uri,
         ) as log:
             rates = {} if rate is None else {f"{contract.TAG_OPTIMIZER}.learning_rate": str(rate)}
-            log.note({contract.TAG_PROBE: self._probe, **rates})  # overrides the initial rate logged for a scheduler
+            log.note({contract.TAG_PROBE: self._probe, **rates})  # replaces the initial rate of a scheduler
             yield log
 
     def reset(self) -> None:
@@ -91,7 +94,7 @@ class Bench:
         self._snapshot.restore()
 
     def show_progress(self, text: str) -> None:
-        """Show the progress on a single line if standard error is a terminal."""
+        """If standard error is a terminal, show the probe's progress on a single line."""
         if sys.stderr.isatty():
             self._shown = True
             sys.stderr.write(f"\r\033[K{self._probe} probe: {text}")
@@ -109,7 +112,7 @@ class Bench:
 
 
 def check_single_process() -> None:
-    """Raise ValueError in a distributed training, whose ranks would make different numbers of steps and wait forever."""
+    """Raise ValueError in a distributed training: its ranks would make different numbers of steps and wait forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(
@@ -132,15 +135,16 @@ def check_counts(**counts: int | None) -> None:
 
 
 def read_number(value: Value) -> float:
-    """Return the value as a number; reading it waits for the device."""
+    """Return the value as a number; for a tensor, this waits for the device."""
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
 
 class RateSetter:
-    """Sets the learning rate of the first parameter group, and scales the other groups' rates in the initial proportion."""
+    """Sets the learning rate of the first parameter group, and scales the rates of the other groups by the same factor."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Read the proportions of the learning rates. Raises ValueError if an optimizer has no learning rate."""
+        """Read the initial ratios between the learning rates of the parameter groups. Raises ValueError if an optimizer has no
+        learning rate."""
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
             raise ValueError("a probe can set the learning rate only in group['lr'], which an optimizer lacks")
@@ -152,17 +156,18 @@ class RateSetter:
         """Set the learning rates for the next step. rate: learning rate of the first parameter group."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(rate * share)  # captured or compiled steps read this tensor object
+                group["lr"].fill_(rate * share)  # captured or compiled steps keep a reference to this tensor
             else:
                 group["lr"] = rate * share
 
     @staticmethod
     def _base_rate(group: Mapping[str, object]) -> float:
-        """Return the group's learning rate or, if a warmup starts it at 0, the base rate that a scheduler stored."""
+        """Return the group's learning rate; if a warmup starts it at 0, return the base rate that a scheduler stored."""
         rate = float(group["lr"])  # type: ignore[arg-type]
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
 
 
 def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
-    """Return the learning rate at a step (from 0): it rises linearly to `rate` during the warmup and then stays constant."""
+    """Return the learning rate at a step (counted from 0): it rises linearly to `rate` during the warmup and then stays
+    constant."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

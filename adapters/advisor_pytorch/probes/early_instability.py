@@ -1,4 +1,4 @@
-"""Measures instability of the loss in the first steps: see `early_instability`."""
+"""Measures instability of the loss in the first training steps: see `early_instability`."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which losses are averaged. Shorter rises are ignored, because even the playbook's shortest warmup would not
-prevent them."""
+"""Number of steps over which losses are averaged. Rises of the loss over fewer steps are ignored, because even the playbook's
+shortest warmup would not prevent them."""
 MAX_NONFINITE = 3
 """Number of consecutive non-finite losses after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first steps at one learning rate. Each loss except `first` is an average over ten steps."""
+    """Result of the first training steps at one learning rate. Each loss except `first` is an average over ten training steps."""
 
     learning_rate: float
     multiple: float
     """Ratio of the trial's learning rate to the current best learning rate."""
     first: float
-    """Loss before the first training step."""
+    """Loss before the first training step of the trial."""
     highest: float
     highest_step: int
-    """Last of the ten steps with the highest average loss."""
+    """Last of the ten steps over which the average loss is highest."""
     last: float
     diverged_at: int | None = None
-    """Number of the first step with a non-finite loss; None if all losses were finite."""
+    """Number of the first step with a non-finite loss; None if there is none."""
 
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """Result of the probe, by ascending learning rate. It prints as a table; `advisor analyze` distinguishes a rise from noise."""
+    """Result of the probe, in ascending order of learning rate. The result prints as a table; `advisor analyze` distinguishes a
+    rise of the loss from noise."""
 
     trials: tuple[StartTrial, ...]
     experiment: str
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate at which the loss became non-finite; None if it was always finite."""
+        """The lowest learning rate at which the loss became non-finite; None if it was finite at all learning rates."""
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
@@ -90,21 +91,19 @@ def early_instability(
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    Some models blow up in the first steps, recover, and then train slowly. Infrequent evaluations miss this. To find the learning
-    rate at which instability begins, each multiple of the current rate is tried from the same state and on the same batches (see
-    `learning_rate_range`). Each learning rate is one MLflow run with the param `learning_rate`, the objective `probe/loss` at every
-    step (step 0 is before the first update), the status diverged if the loss became non-finite, and everything that `TuningLogger`
-    logs.
+    Some models blow up in the first steps, recover, and then train slowly. Evaluations that are further apart miss such a blow-up.
+    To find the learning rate at which instability begins, the probe tries each multiple of the current learning rate from the same
+    state and on the same batches (see `learning_rate_range`). Each learning rate is one MLflow run with the param `learning_rate`,
+    the objective `probe/loss` at every step (step 0 is before the first update), the status diverged if the loss became non-finite,
+    and everything that `TuningLogger` logs.
 
-    Args:
-        step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any scheduler.
-        model, optimizer: the objects that the step trains; they are restored afterwards.
-        evaluate: function that returns the loss on fixed batches, called at every step. None: the step's training loss is used.
-        learning_rate: current best learning rate; None: the optimizer's learning rate.
-        multiples: multiples of the learning rate to try. With fewer than five, a best value at either end can be chance.
-        steps: optimizer steps per trial.
-        warmup_steps: steps of a linear warmup from 0, which shows whether a warmup removes the instability.
-        max_train_steps, reset, params, also, experiment, tracking_uri: see `learning_rate_range`.
+    Args: step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any
+        scheduler. model, optimizer: the objects that the step trains; they are restored afterwards. evaluate: function that returns
+        the loss on fixed batches, called at every step. None: the step's training loss is used. learning_rate: current best
+        learning rate; None: the optimizer's learning rate. multiples: factors by which the learning rate is multiplied. With fewer
+        than five factors, a best value at either end can be chance. steps: optimizer steps per trial. warmup_steps: steps of a
+        linear warmup from 0, which shows whether a warmup removes the instability. max_train_steps, reset, params, also,
+        experiment, tracking_uri: see `learning_rate_range`.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -153,7 +152,7 @@ class _StartTrials:
             {"learning_rate": rate},
             OBJECTIVE,
             rate=rate,
-            start_step=1,  # step 0 is the loss before the first update
+            start_step=1,  # step 0 is the evaluation before the first update
             max_train_steps=self.planned,
         ) as log:
             losses = self._losses(log, rate)
@@ -162,7 +161,7 @@ class _StartTrials:
         return _summarise_losses(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
-        """Return the loss after each step, preceded by the loss before the first step if there is an `evaluate` function."""
+        """Return the loss after each step; if there is an `evaluate` function, the loss before the first step comes first."""
         if self.reset is not None:
             self.reset()
         losses: list[float] = []

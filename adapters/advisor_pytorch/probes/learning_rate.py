@@ -1,4 +1,4 @@
-"""Measures the range of learning rates at which training works: see `learning_rate_range`."""
+"""Measures the range of learning rates in which training works: see `learning_rate_range`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functi
 from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
-"""Metric: mean training loss over the last tenth of the steps, logged ten times per trial."""
+"""Objective of the probe's study: mean training loss over the last tenth of the steps, logged ten times per trial."""
 MIN_SHARE_OF_LARGEST_FALL = 0.1
-"""Minimum fall of the loss for which a learning rate counts as working, as a share of the largest fall at any rate. Our choice."""
+"""Minimum fall of the loss for a learning rate to count as working, as a share of the largest fall at any learning rate. This
+threshold is our choice."""
 DIVERGENCE_FACTOR = 4.0
-"""Ratio of the loss to the untrained model's loss, both averaged, above which a trial counts as diverged. Our choice."""
+"""Ratio of the average loss to the untrained model's average loss above which a trial counts as diverged. This threshold is our
+choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateTrial:
-    """Result of a trial with one constant learning rate."""
+    """Result of a trial at one constant learning rate."""
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps, or over as many steps before a divergence. It may be non-finite."""
+    """Mean loss over the last tenth of the steps or, if the trial diverged, over as many steps before the divergence. The mean may
+    be non-finite."""
     fall: float
-    """Untrained model's loss on the same batches minus the trial's loss."""
+    """Loss of the untrained model on the same batches minus the loss of the trial."""
     error: float  # standard error of `fall`
     diverged_at: int | None = None
     """Number of the step at which the trial diverged and was stopped; None if it did not diverge."""
@@ -38,7 +41,7 @@ class RateTrial:
 
 @dataclass(frozen=True)
 class LearningRateRange:
-    """Result of the probe, by ascending learning rate. It prints as a table with conclusions."""
+    """Result of the probe, in ascending order of learning rate. The result prints as a table with conclusions."""
 
     trials: tuple[RateTrial, ...]
     experiment: str
@@ -52,12 +55,13 @@ class LearningRateRange:
 
     @property
     def best(self) -> float | None:
-        """The learning rate with the lowest final loss; None if training worked at no learning rate."""
+        """The learning rate with the lowest final loss; None if training failed at every learning rate."""
         return min(self.working, key=lambda t: t.loss).learning_rate if self.working else None
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate from which all trials diverged; None if the trial with the highest rate did not diverge."""
+        """The learning rate at and above which all trials diverged; None if the trial with the highest learning rate did not
+        diverge."""
         lowest = None
         for trial in reversed(self.trials):
             if trial.diverged_at is None:
@@ -107,13 +111,14 @@ def learning_rate_range(
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The learning rates are evenly spaced on a log scale. A trial that diverges is stopped. First, the same steps run at a
-    learning rate of 0: the untrained model's loss on these batches is the reference for a fall. Each learning rate is one
-    MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if it diverged, and everything
-    that `TuningLogger` logs.
+    The learning rates are evenly spaced on a log scale. A trial is stopped as soon as it diverges. First, the probe runs the same
+    steps at a learning rate of 0: a trial's fall is measured from the untrained model's loss on these batches. Each learning rate
+    is one MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if the trial diverged, and
+    everything that `TuningLogger` logs.
 
-    The batches are the same if `step` draws them with the global generators of PyTorch, Python or NumPy. A loader's iterator
-    continues between trials, unless `reset` creates a new one. The loss is read after every step, which waits for the device.
+    All trials see the same batches if `step` draws them with the global generators of PyTorch, Python or NumPy. The iterator of a
+    loader continues from trial to trial, unless `reset` creates a new one. The loss is read after every step, which waits for the
+    device.
 
     Args:
         step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any scheduler.
@@ -193,7 +198,8 @@ class _RateSweep:
         return RateTrial(rate, loss, statistics.fmean(falls), error)
 
     def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
-        """Return each step's loss at the given rate, and the step of a divergence or None. If `log` is given, losses are logged."""
+        """Return the loss of each step at the given learning rate, and the step at which the trial diverged, or None. If `log` is
+        given, the losses are logged."""
         if self._reset is not None:
             self._reset()
         losses: list[float] = []

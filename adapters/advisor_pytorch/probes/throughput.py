@@ -1,4 +1,4 @@
-"""Measures to a given precision how many examples per second a training step processes."""
+"""Measures, to a given precision, how many examples per second a training step processes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Stepped = Callable[[Value], object]
 """Function called with the loss of each step."""
 
 WARMUP_STEPS = 3
-"""Number of warmup steps before the first timed block, for caches, kernel selection and compilation."""
+"""Number of warmup steps before the first timed block, in which caches fill, kernels are selected and code is compiled."""
 TARGET_BLOCK_S = 0.1
-"""Approximate seconds per block of steps, long enough that the wait for the device at a block's end is negligible."""
+"""Approximate seconds per block of steps: long enough that the wait for the device at the end of a block is negligible."""
 MIN_INTERVAL_BLOCKS = 6
-"""Minimum blocks for a 95 % interval. The range of six values contains the median with 97 % probability, the range of five with 94
-%."""
+"""Minimum number of blocks for a 95 % interval of the median. The range of six values contains the true median with 97 %
+probability, the range of five values with 94 %."""
 MIN_BLOCKS = 3
-"""Minimum number of blocks per measurement, regardless of the time limit."""
+"""Minimum number of blocks per measurement, even beyond the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,12 @@ class TimedBlock:
     steps: int
     seconds: float
     last_step: int
-    """Number of the block's last step within the training."""
+    """Number of the last step of the block, within the training."""
 
 
 class Stopwatch:
-    """Times blocks of steps, stored in `blocks`, until the median is known to `precision` or the time limit is reached."""
+    """Times blocks of steps, stored in `blocks`, until the median throughput is known to `precision` or the time limit is
+    reached."""
 
     def __init__(self, step: Step, device: torch.device, precision: float, seconds: float) -> None:
         """precision: half width of the median's 95 % interval, as a share of the median. seconds: time limit of the measurement."""
@@ -46,7 +47,8 @@ class Stopwatch:
         self.blocks: list[TimedBlock] = []
 
     def run(self, after_step: Stepped, last_step: Callable[[], int]) -> None:
-        """Warm up, then measure. `after_step` receives the loss of each step; `last_step` returns the number of the last step."""
+        """Make the warmup steps, then measure blocks of steps. `after_step` receives the loss of each step; `last_step` returns the
+        number of the last step made."""
         started = time.perf_counter()
         once = min(self._time_steps(1, after_step) for _ in range(WARMUP_STEPS))
         steps = max(1, round(min(TARGET_BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
@@ -72,9 +74,9 @@ class Stopwatch:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return a 95 % interval of the population median from the values (n,); below six values, return their range.
+    """Return a 95 % interval of the population median, given the values (n,); with fewer than six values, return their range.
 
-    The interval uses order statistics and only assumes that the values are independent.
+    The interval is based on order statistics and assumes only that the values are independent.
     """
     ordered, n = sorted(values), len(values)
     if n < MIN_INTERVAL_BLOCKS:

@@ -1,4 +1,4 @@
-"""Observes `torch.autograd.backward`, through which a loss starts its backward pass."""
+"""Observes calls of `torch.autograd.backward`, with which a loss starts its backward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from advisor_pytorch.steps.patches import Patches
 
 Listener = Callable[[torch.Tensor], None]
-"""Function called with a loss before its backward pass. It must not raise errors."""
+"""Function that is called with each loss before its backward pass. The function must not raise errors."""
 
 patches: Patches[Listener] = Patches(lambda: patches.replace(torch.autograd, "backward", _observe_backward))
 

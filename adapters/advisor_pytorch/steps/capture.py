@@ -1,7 +1,7 @@
-"""Captures one row per optimizer step, from the optimizers' hooks and from the loop's calls.
+"""Captures one row per optimizer step, from the optimizers' hooks and from calls in the training loop.
 
-This code runs in the training thread at every step, so it only appends numbers and tensors to flat lists. The writer thread does
-the rest (`rows`).
+This code runs in the training thread at every step, so it only appends numbers and tensors to lists. The writer thread does the
+remaining work (`rows`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from advisor_pytorch.steps.row_buffer import RowBuffer
 from advisor_pytorch.steps.rows import PendingChunk, SkippedSteps
 
 MIN_PENDING_TO_WARN = 16
-"""Minimum number of losses without a step, or of steps of an unknown optimizer, for a warning."""
+"""Minimum number of losses without a step, or of steps of an unknown optimizer, at which a warning is logged."""
 MAX_PENDING_LOSSES = 1024
-"""Maximum number of losses in memory that wait for their step; no step has as many micro-batches."""
+"""Maximum number of losses in memory that wait for their step; no step has more micro-batches than this."""
 MAX_HAND_OVER_S = 0.25
-"""Seconds after which the training thread passes on its points, at the end of the current step."""
+"""Seconds after which the training thread hands over its rows, at the end of the current step."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizers` until `stop` is called. Only steps of the first, leading optimizer are counted.
+    """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first optimizer, which leads, are counted.
 
-    A row opens after the leading optimizer's `step()`. It closes at the loop's `add_loss`, or before the next step if the loop does
-    not log every step. If the loop logs losses of micro-batches before the optimizer step, the row gets their mean. A row has the
-    norms of all optimizers that stepped since the last row.
+    A row for a step opens after the leading optimizer's `step()`. The row closes when the loop calls `add_loss`, or before the next
+    step if the loop does not log every step. If the loop logs the losses of micro-batches before the optimizer step, the row gets
+    their mean. A row has the norms of all optimizers that have stepped since the last row.
 
-    A step that a gradient scaler skips has no row. With a fused optimizer, a skipped step leaves a gap in the step numbers, because
-    only the device knows of the skip; otherwise it gets no number.
+    A step that a gradient scaler skips has no row of its own. With a fused optimizer, a skipped step leaves a gap in the step
+    numbers, because only the device knows of the skip; with any other optimizer, a skipped step gets no number.
 
     losses_without_step: number of dropped losses; failures: number of errors; skipped: number of steps without a number.
     """
@@ -62,7 +62,8 @@ class StepCapture:
         in_parts: bool = False,
         watch: StepWatch | None = None,
     ) -> None:
-        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are this rank's parts (see `merging`)."""
+        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are only this rank's parts of the norms
+        over all ranks (see `merging`)."""
         self._watch = watch
         self._optimizers, self._owner = list(optimizers), owner
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
@@ -74,7 +75,7 @@ class StepCapture:
         self._losses = PendingLosses(batch_size)
         self._buffer = RowBuffer(in_parts=in_parts)
         self.alive = True
-        """True if steps are captured: until `stop`, and only in this process."""
+        """True while steps are captured: until `stop` is called, and never in a forked process."""
         self.next_step = self._start_step = start_step
         self.losses_without_step = self.failures = self.skipped = self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
@@ -113,7 +114,7 @@ class StepCapture:
         self.alive = False
 
     def missing(self) -> str:
-        """Return one line about losses without a captured step; "" if there are none."""
+        """Return one line about the losses that have no captured step; "" if there are none."""
         if not self.losses_without_step:
             return ""
         by = f"; another optimizer, {name}, made steps" if (name := self._others.name) else ""
@@ -125,7 +126,8 @@ class StepCapture:
         return before, optimizer.register_step_post_hook(self._guard_hook(partial(self._after_step, k)))
 
     def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Capture `optimizer`, which has just made its first step on the parameters of optimizer k, instead of optimizer k."""
+        """From now on, capture `optimizer`, which has just made its first step on the parameters of optimizer k, in place of
+        optimizer k."""
         if k == 0:
             self._close_row()
         for handle in self._handles[k]:
@@ -142,7 +144,7 @@ class StepCapture:
         self._end_step(k)
 
     def _guard_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a hook so that it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
+        """Wrap a hook so that it does nothing after `stop` or in a forked process, and an error in the hook becomes a warning."""
 
         def guarded(*args: Any) -> Any:
             if not self.alive:
@@ -156,19 +158,20 @@ class StepCapture:
 
         return guarded
 
-    # Called by the loop.
+    # Called by the training loop.
 
     def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: if given, a step was made."""
+        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: norm of the step's gradient; if given, a
+        step was made."""
         if self._drops_loss:
             self._drops_loss = False
             return
         value = logged_value(loss)
-        self._others.is_stepping = False  # also if the last step of a captured optimizer raised an exception
+        self._others.is_stepping = False  # reached even if the last step of a captured optimizer raised an exception
         self._losses.add(value, examples)
         if self._watch is not None:
             self._watch.on_loss(value)
-        if grad_norm is not None and self._row is None:  # no hook ran: replay of a CUDA graph
+        if grad_norm is not None and self._row is None:  # no hook has run, as in the replay of a CUDA graph
             norm = grad_norm if isinstance(grad_norm, torch.Tensor) else torch.tensor(grad_norm, device="cpu")
             self._norms.set_whole(detached_copy(norm))
             self._open_row()
@@ -178,7 +181,7 @@ class StepCapture:
             self._check_pending()
 
     def _check_pending(self) -> None:
-        """Warn if losses arrive without steps, and keep their number bounded."""
+        """Warn if losses arrive without steps, and limit the number of waiting losses."""
         pending = len(self._losses)
         if self._others.steps >= MIN_PENDING_TO_WARN:
             self._owner.warn(
@@ -194,26 +197,26 @@ class StepCapture:
         self._losses.clear()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
-        """Record a batch that arrived from the loader after a wait."""
+        """Record that a batch has arrived from the loader after a wait."""
         self._guarded_add_batch(waited_s, examples)
 
     def _add_batch(self, waited_s: float, examples: int | None) -> None:
         self._drops_loss = False
-        if self._row is not None:  # further losses belong to the next step
+        if self._row is not None:  # losses that follow belong to the next step
             self._close_row()
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Start timing the next step now, because the time before was not training."""
+        """Start timing the next step now: the time until now was not spent on training."""
         self._clock.restart()
 
     def flush(self) -> None:
-        """Hand over the complete rows."""
+        """Hand over the complete rows to the owner."""
         self._handed = time.perf_counter()
         if stretches := self._buffer.take():
             self._owner.hand_over(PendingChunk(stretches, windowed=True, skips=self._skips))
 
-    # Called by PyTorch.
+    # Called by PyTorch's hooks.
 
     def _before_step(
         self, k: int, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -241,11 +244,11 @@ class StepCapture:
             self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_parts())
 
     def _may_overflow(self) -> bool:
-        """Return whether a fused optimizer decides on the device whether it skips the step that begins."""
+        """Return whether a fused optimizer decides on the device whether to skip the step that is about to begin."""
         return self._overflowed is not None
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the closure of a step, whose first evaluation computes the gradient at the step's start."""
+        """Wrap the closure of an optimizer step: its first evaluation computes the gradient with which the step begins."""
         evaluated = False
 
         def wrapped() -> Any:
@@ -259,7 +262,7 @@ class StepCapture:
         return wrapped
 
     def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if k in self._begun:  # otherwise a base class of the optimizer has already ended the same step
+        if k in self._begun:  # otherwise, a base class of the optimizer has already ended this step
             self._begun.remove(k)
             self._end_step(k)
 
@@ -292,7 +295,7 @@ class StepCapture:
 
     def _before_scaled_step(self, k: int, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
         self._hook_ran = False
-        scale = getattr(scaler, "_scale", None)  # `get_scale` would wait for the device
+        scale = getattr(scaler, "_scale", None)  # calling `get_scale` would wait for the device
         if k == 0:
             self._close_row()
             self._scaled = True
@@ -310,7 +313,7 @@ class StepCapture:
             self._reset_row()
             self._clock.restart()
             self._clock.forget_batches()
-            self._drops_loss = True  # the loss of the batch that overflowed
+            self._drops_loss = True  # this is the loss of the batch whose gradients overflowed
 
     # Rows.
 
@@ -351,7 +354,7 @@ class StepCapture:
         norm_key = self._norms.append_values(tensors, row)
         key = (self._times, *self._rate_names, losses, plain, examples > 0, scaled, norm_key)
         self._buffer.append(key, self._norms, row, tensors, self._clock.events)
-        if self._closed_rows < 2:  # a loop that logs before its steps logs two losses for the first
+        if self._closed_rows < 2:  # if a loop logs the loss before its steps, two losses arrive for the first step
             self._closed_rows += 1
             self._report_batch_facts(examples, max(losses + plain, self._batches))
         self._reset_row()
@@ -359,7 +362,7 @@ class StepCapture:
             self.flush()
 
     def _is_capturing(self) -> bool:
-        """Return whether a CUDA graph is being recorded, during which no step is made."""
+        """Return whether a CUDA graph is being recorded; no step is made during the recording."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _report_batch_facts(self, examples: int, micro_batches: int) -> None:
@@ -383,4 +386,4 @@ def _disable_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disable_in_child)  # the copy in a forked loader worker must do nothing
+    os.register_at_fork(after_in_child=_disable_in_child)  # in a forked loader worker, the copy must do nothing

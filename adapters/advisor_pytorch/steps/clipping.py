@@ -1,9 +1,10 @@
-"""Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
+"""Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradients before the optimizer's hook runs.
 
-Most code imports these functions by name before we listen, so replacing them in their module is not enough. `clip_grad_norm_`
-looks up two helpers in its module at each call. We wrap these helpers, which also give us the computed norm. There are no
-such helpers for `clip_grad_value_`, and before PyTorch 2.6 none for `clip_grad_norm_`. But these functions are thin wrappers that
-disable gradients. We replace the function inside their closure, which all importers share.
+Most code imports these functions by name before we listen, so replacing them in PyTorch's module is not enough. `clip_grad_norm_`
+looks up two helper functions in its module at each call. We wrap these helper functions, which also pass us the computed norm.
+`clip_grad_value_` has no such helper functions, and neither has `clip_grad_norm_` before PyTorch 2.6. But both are thin wrappers
+that only disable gradients for an inner function. We replace this inner function in the wrapper's closure, which all importers
+share.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from advisor_pytorch.steps.patches import Patches
 
 
 class Clipping(NamedTuple):
-    """A clipping that is about to happen. The gradient is not yet changed."""
+    """A call that is about to clip gradients. The gradients are still unchanged."""
 
     parameters: Sequence[torch.Tensor]
     limit: float
     by: Literal["norm", "value"]
     norm: torch.Tensor | None = None
-    """Total gradient norm that the clipping compares with the limit; None if unknown."""
+    """Total gradient norm that is compared with the clipping threshold; None if unknown."""
     is_l2: bool = False
     """Whether `norm` is the L2 norm."""
 
@@ -33,16 +34,16 @@ class Clipping(NamedTuple):
 Listener = Callable[[Clipping], None]
 
 _last_norm: tuple[torch.Tensor, float] | None = None
-"""(last total norm that PyTorch's helper returned, order of that norm)."""
+"""(last total norm that PyTorch's helper returned, order of that norm); None if there is none."""
 
 
 def listen(listener: Listener) -> None:
-    """Call `listener` before each clipping until `ignore` is called. The listener must not raise an error."""
+    """Call `listener` before each clipping of gradients, until `ignore` is called. The listener must not raise an error."""
     _patches.listen(listener)
 
 
 def ignore(listener: Listener) -> None:
-    """Stop calling `listener`."""
+    """No longer call `listener`."""
     global _last_norm  # noqa: PLW0603 - as global as the patched functions
     _patches.ignore(listener)
     if not _patches.listeners:
@@ -63,7 +64,7 @@ _patches: Patches[Listener] = Patches(_install_wrappers)
 
 
 def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
-    """Wrap the function that a decorated function calls."""
+    """Wrap the inner function that a decorated function calls."""
     for cell in function.__closure__ or ():
         if getattr(cell.cell_contents, "__name__", None) == function.__name__:
             _patches.replace(cell, "cell_contents", wrap)
@@ -108,5 +109,5 @@ def _observe_limit(original: Any, by: Literal["norm", "value"]) -> Any:
             _notify_listeners(Clipping(parameters, float(limit), by))
         return original(parameters, *args, **kwargs)
 
-    clip.__name__ = original.__name__  # by which `_replace_in_closure` finds it
+    clip.__name__ = original.__name__  # `_replace_in_closure` finds the function by this name
     return clip

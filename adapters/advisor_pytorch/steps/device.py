@@ -1,4 +1,4 @@
-"""Transfers values from a device to the host in batches, without waiting for the device."""
+"""Transfers values from a device to the host in batches, without blocking until the device has finished its work."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from advisor_pytorch.steps.sharding import replicated_value
 
 Value = float | torch.Tensor
-"""A number, or a one-element tensor whose computation may be unfinished."""
+"""A number, or a one-element tensor whose computation may still be in progress."""
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
-    """Return the device of the model's parameters; the CPU for a model without parameters."""
+    """Return the device of the model's parameters; the CPU if the model has none."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a scalar copy on the tensor's device, without an autograd graph and with separate storage.
+    """Return a scalar copy of the tensor on its device, without autograd graph and in separate storage.
 
-    Raises ValueError if the tensor has several elements, or if this rank has only a part of it.
+    Raises ValueError if the tensor has several elements, or if this rank holds only a part of it.
     """
     if type(tensor) is not torch.Tensor:
         tensor = replicated_value(tensor)
@@ -32,7 +32,7 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_or_copy(value: Value) -> Value:
-    """Return a number if reading the value needs no wait (plain numbers, CPU tensors), else a `detached_copy`.
+    """Return a number if the value can be read without waiting (plain numbers, CPU tensors), else a `detached_copy`.
 
     Raises ValueError, TypeError or RuntimeError if the value is not a number.
     """
@@ -44,9 +44,9 @@ def read_or_copy(value: Value) -> Value:
 
 
 def logged_value(value: Value) -> Value:
-    """Return the same as `read_or_copy` for a value that the user logs. A tensor without data also raises ValueError.
+    """Return the result of `read_or_copy` for a value that the user logs. A tensor without data raises ValueError as well.
 
-    Such a tensor would otherwise fail later, in the writer thread, together with all points of its chunk.
+    Otherwise, such a tensor would fail later, in the writer thread, together with all points of its chunk.
     """
     if isinstance(value, torch.Tensor) and value.is_meta:
         raise ValueError("expected one number, got a tensor without data")
@@ -54,10 +54,10 @@ def logged_value(value: Value) -> Value:
 
 
 class Transfer:
-    """Scalars on their way to the host: sent in the training thread, read in the writer thread.
+    """Scalars in transfer to the host: the training thread sends them, and the writer thread reads them.
 
-    Scalars of a CUDA device are stacked and copied to pinned memory after the device's queued work. An event shows when the copy is
-    done. Scalars of other devices are read in `numbers`, so only the writer thread may wait.
+    Scalars on a CUDA device are stacked and copied to pinned memory after the device's queued work. A CUDA event shows when this
+    copy is done. Scalars on other devices are read when `numbers` is called, so only the writer thread may have to wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -68,11 +68,11 @@ class Transfer:
         self._parts = [(at, _DeviceTransfer([tensors[i] for i in at])) for at in by_device.values()]
 
     def ready(self) -> bool:
-        """Return whether everything has arrived."""
+        """Return whether all values have arrived on the host."""
         return all(part.ready() for _, part in self._parts)
 
     def numbers(self) -> list[float]:
-        """Return the values in the order of the tensors."""
+        """Return the values, in the order of the tensors passed."""
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
         result = [0.0] * self._count

@@ -1,4 +1,4 @@
-"""Norms of gradients, and the optimizers that a clipping affects."""
+"""Computes norms of gradients, and finds the optimizers that a clipping affects."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 import torch
 
 Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
-"""Returns the total L2 norm of the parameters' gradients as a scalar tensor; None if there are no gradients."""
+"""Function that returns the total L2 norm of the parameters' gradients as a scalar tensor; None if there are no gradients."""
 
 
 def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the total gradient norm of unsharded parameters: the default `Measure`."""
+    """Return the total gradient norm of unsharded parameters; this is the default `Measure`."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
 class GradientNorm:
-    """Computes the same norm as `gradient_norm`, and keeps the single gradients' norms from which it is computed."""
+    """Computes the same norm as `gradient_norm`, and keeps the norms of the single gradients from which it is computed."""
 
     parts: torch.Tensor | None = None
-    """Norm of each gradient of the last call, in the order of the parameters; None without gradients."""
+    """Norm of each gradient in the last call, in the order of the parameters; None if there were no gradients."""
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """Return the total gradient norm of unsharded parameters."""
@@ -30,7 +30,8 @@ class GradientNorm:
 
 
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    """Return the total L2 norm as a scalar tensor on the first gradient's device; None without gradients. It never waits."""
+    """Return the total L2 norm as a scalar tensor on the device of the first gradient; None if there are no gradients. It never
+    waits for the device."""
     return _norm_of(_single_norms(gradients)) if gradients else None
 
 
@@ -42,7 +43,7 @@ def _norm_of(norms: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def _single_norms(gradients: list[torch.Tensor]) -> torch.Tensor:
     try:
-        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares would overflow or lose precision
+        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares in these types lose precision
         return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
     except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
         return _norms_one_by_one(gradients)
@@ -56,23 +57,23 @@ def _norms_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
 
 
 class ClipScope(NamedTuple):
-    """The optimizers that train the parameters in a list."""
+    """The optimizers that train the parameters in a given list."""
 
     optimizers: tuple[int, ...]
-    """Indexes of the optimizers that train at least one of the parameters."""
+    """Indices of the optimizers that train at least one of the parameters."""
     is_all: bool
     """Whether the list contains exactly the parameters that these optimizers train."""
 
 
 class ClipScopes:
-    """Finds the optimizers that a clipping affects; caches the result per list of parameters."""
+    """Finds the optimizers that a clipping affects; the result is cached per list of parameters."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
         self._known: dict[tuple[int, ...], ClipScope] = {}
 
     def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
-        """Return the scope of a list of parameters."""
+        """Return the optimizers that train the parameters in the list."""
         if not parameters:
             return ClipScope((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)

@@ -1,4 +1,4 @@
-"""A wrapper of a loader that measures the wait for batches and counts examples."""
+"""Wraps a loader to measure the wait for batches and to count examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Batch = TypeVar("Batch")
 
 
 class MeasuredLoader(Generic[Batch]):
-    """Yields the loader's batches. For each, it calls `add_batch` with the wait (seconds) and the number of examples, if known."""
+    """Yields the loader's batches. For each batch, it calls `add_batch` with the seconds of waiting and the number of examples, if
+    known."""
 
     def __init__(
         self,
@@ -21,7 +22,7 @@ class MeasuredLoader(Generic[Batch]):
         begin_epoch: Callable[[], None] = lambda: None,
         show: Callable[[Batch], None] = lambda _: None,
     ) -> None:
-        """begin_epoch and show: called with each new iterator and with each batch."""
+        """begin_epoch: called with each new iterator. show: called with each batch."""
         self._loader, self._add_batch = loader, add_batch
         self._begin_epoch, self._show = begin_epoch, show
 
@@ -29,7 +30,8 @@ class MeasuredLoader(Generic[Batch]):
         return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
-        """Create the loader's iterator now. It may draw random numbers, so creating it later would change the training."""
+        """Create the loader's iterator now. The iterator may draw random numbers when it is created, so a later creation would
+        change the training."""
         self._begin_epoch()
         return _MeasuredIterator(self._loader, self._add_batch, self._show)
 
@@ -42,7 +44,7 @@ class _MeasuredIterator(Iterator[Batch]):
         self._batches, self._add_batch, self._show = iter(loader), add_batch, show
         self._waited_s = (
             time.perf_counter() - asked
-        )  # the wait for the first batch includes the start of worker processes
+        )  # the wait for the first batch includes the start of the worker processes
 
     def __next__(self) -> Batch:
         asked = time.perf_counter()
@@ -57,7 +59,7 @@ def count_examples(batch: object) -> int | None:
     """Return the size of the first dimension of the first tensor in a nested batch; None if no tensor is found."""
     try:
         return _first_dimension(batch)
-    except Exception:  # a batch of the user's own class, or one that contains itself
+    except Exception:  # the batch has a user-defined class, or contains itself
         return None
 
 

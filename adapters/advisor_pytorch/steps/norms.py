@@ -1,4 +1,4 @@
-"""Collects the gradient norms of steps before clipping, and records whether gradients were clipped."""
+"""Collects the gradient norms of steps from before clipping, and records whether gradients were clipped."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from advisor_pytorch.steps.sharding import NormPart
 
 
 class Norms:
-    """Collects the gradient norms of the optimizers' steps since the last row; never waits for the device."""
+    """Collects the gradient norms of the steps that the optimizers have made since the last row; never waits for the device."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
-        """measure: computes a norm, or this rank's part of it; None: no norms are computed."""
+        """measure: computes a norm or, with sharded gradients, this rank's part of it; None: no norms are computed."""
         self._optimizers, self._measure = optimizers, measure
         self._scopes = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
-        """Indexes of the optimizers whose norm for the next step is already known."""
+        """Indices of the optimizers for which the norm of the next step is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
-        """By optimizer: norm of the gradient before it was clipped by value."""
+        """For each optimizer: norm of the gradient before the gradient was clipped by value."""
         self.forget()
 
     def replace(self, k: int) -> None:
-        """Discard all data on optimizer k, because another optimizer has replaced it."""
+        """Discard all data about optimizer k, because a different optimizer has replaced it."""
         self._scopes = ClipScopes(self._optimizers)
         self._known.discard(k)
 
     def forget(self) -> None:
-        """Discard the norms of the last row, to begin the next one."""
+        """Discard the norms of the last row, so that the next row can begin."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
     def clip_scope(self, clipping: Clipping) -> ClipScope:
-        """Return the optimizers that a clipping affects."""
+        """Return the optimizers whose gradients a clipping affects."""
         return self._scopes.scope_of(clipping.parameters)
 
     def record_clipping(self, clipping: Clipping, scope: ClipScope) -> None:
-        """Record that the gradients of these optimizers are about to be clipped."""
+        """Record that the gradients of the optimizers in `scope` are about to be clipped."""
         if self._measure is None:
             return
         own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
@@ -64,7 +64,7 @@ class Norms:
             self._clips.append((compared, clipping.limit))
 
     def before_step(self, k: int) -> None:
-        """Record the norm of the gradient with which optimizer k is about to step."""
+        """Record the norm of the gradient with which optimizer k is about to make a step."""
         if self._measure is not None:
             self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
@@ -73,24 +73,25 @@ class Norms:
                     self._clips.append((before, after))
 
     def latest(self, k: int) -> torch.Tensor | None:
-        """Return the norm with which optimizer k is about to step; None if it is unknown."""
+        """Return the norm of the gradient with which optimizer k is about to make a step; None if it is unknown."""
         return next((norm for key, norm in self._norms.items() if k in key), None)
 
     def take_parts(self) -> torch.Tensor | None:
-        """Return the norms of the single gradients if the last norm was computed from them. Call this only once."""
+        """Return the norms of the single gradients, if the last norm was computed from them. Callers may call this method only once
+        per step."""
         parts = getattr(self._measure, "parts", None)
         if isinstance(self._measure, GradientNorm):
             self._measure.parts = None
         return parts
 
     def after_step(self, k: int) -> None:
-        """Record that optimizer k has stepped."""
+        """Record that optimizer k has made a step."""
         self._known.discard(k)
         if self._by_value:
             self._by_value.pop(k, None)
 
     def unscale_norms(self, k: int, scale: torch.Tensor) -> None:
-        """Correct the recorded norms of optimizer k, whose gradients were `scale` times too large."""
+        """Correct the recorded norms of optimizer k, because its gradients were `scale` times too large."""
         if k in self._known:
             for key in self._norms:
                 if k in key:
@@ -98,17 +99,18 @@ class Norms:
         self._by_value.pop(k, None)
 
     def drop_norms(self, k: int) -> None:
-        """Discard the norms of a step that optimizer k skips."""
+        """Discard the norms of a step that is skipped by optimizer k."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
         self._clips = []
 
     def set_whole(self, norm: torch.Tensor) -> None:
-        """Set the row's total norm, which the caller measured."""
+        """Set the total norm of the row to a norm that the caller measured."""
         self._norms = {self._own[0]: norm}
 
     def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Append the row's norms and limits to its tensors and numbers. Return the key for `columns`."""
+        """Append the row's norms and clipping thresholds to its tensors and numbers. Return a key that describes the appended
+        values, for `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()
@@ -121,7 +123,7 @@ class Norms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
-        """Return (number columns, tensor columns) of the values that an `append_values` call with this key appended."""
+        """Return (number columns, tensor columns) for the values that the `append_values` call with this key appended."""
         measured, limits = key
         numbers: list[Column] = []
         tensors = [Column(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
@@ -139,14 +141,14 @@ class Norms:
         norm = self._measure(self._parameters(k))
         if norm is None:
             return
-        # A gradient scaler sets it if a fused optimizer unscales by itself.
+        # A gradient scaler sets `grad_scale` if a fused optimizer unscales the gradients itself.
         scale = getattr(self._optimizers[k], "grad_scale", None)
         self._record_norm(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
 
     def _record_norm(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
         if self._known.isdisjoint(key):
             self._known.update(key)
-            if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # no optimizer counts twice
+            if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # count each optimizer once
                 self._norms[key] = norm
 
     def _parameters(self, k: int) -> list[torch.Tensor]:

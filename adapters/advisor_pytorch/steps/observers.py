@@ -1,4 +1,4 @@
-"""The interfaces of the objects that receive what `StepCapture` observes."""
+"""Interfaces of the objects to which `StepCapture` passes its observations."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from advisor_pytorch.steps.rows import PendingChunk
 
 
 class CaptureOwner(Protocol):
-    """Receives the captured data."""
+    """Receives the data that `StepCapture` collects."""
 
     def hand_over(self, chunk: PendingChunk) -> None:
-        """Receive values that may still be on their way from the device."""
+        """Process values that may still be in transfer from the device."""
 
     def on_fact(self, tag: str, value: str) -> None:
-        """Receive a fact observed during training, as a tag. A later value replaces an earlier one."""
+        """Process a fact observed during training, given as a tag. A later value of the same tag replaces an earlier value."""
 
     def on_optimizer_replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Be notified that `optimizer` has replaced optimizer k."""
+        """React to the replacement of optimizer number k by `optimizer`."""
 
     def warn(self, key: str, message: str) -> None:
-        """Log one line, once per key."""
+        """Log a one-line warning, once per key."""
 
 
 class StepWatch(Protocol):
-    """Looks for the first non-finite value of a training. It must not raise errors."""
+    """Looks for the first non-finite value of a training. The methods must not raise errors."""
 
     def on_loss(self, loss: Value) -> None:
-        """Receive a logged loss."""
+        """Process a logged loss."""
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
-        """Receive the norm of gradients that are about to be clipped."""
+        """Process the norm of the gradients that are about to be clipped."""
 
     def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
-        """Receive the gradient norm with which step `step` begins, and the norms of the single gradients."""
+        """Process the gradient norm with which step number `step` begins, and the norms of the single gradients."""
 
     def on_skip(self) -> None:
-        """Be notified that a gradient scaler skips a step."""
+        """React to a step that a gradient scaler skips."""

@@ -11,10 +11,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 
 class OtherOptimizers:
-    """When an unknown optimizer first steps on parameters of a captured optimizer k, calls `follow(k, optimizer)`.
+    """Calls `follow(k, optimizer)` when an unknown optimizer makes its first step on parameters of the captured optimizer k.
 
-    Steps within a step of a captured optimizer, and steps that contain such a step, are ignored, because they belong to wrappers
-    such as SAM.
+    A step within a step of a captured optimizer is ignored, and so is a step that contains one: both belong to wrappers such as
+    SAM.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class OtherOptimizers:
         """optimizers: list of the captured optimizers, which `follow` updates. guard: wraps each hook."""
         self._optimizers, self._follow = optimizers, follow
         self.steps = 0
-        """Number of steps of unknown optimizers since the last step of a captured one."""
+        """Number of steps that unknown optimizers have made since the last step of a captured optimizer."""
         self.name = ""
         """Class name of the unknown optimizer that last made a step."""
         self._own_steps = 0
@@ -39,7 +39,7 @@ class OtherOptimizers:
         ]
 
     def read_captured_optimizers(self) -> None:
-        """Read the list of captured optimizers again, after an optimizer was replaced."""
+        """Read the list of captured optimizers again, after one of them was replaced."""
         self._own = {id(optimizer) for optimizer in self._optimizers}
         self.is_stepping = False
         self._own_steps += 1
@@ -69,7 +69,7 @@ class OtherOptimizers:
                 self._follow(k, optimizer)
 
     def _first_sharing_parameters(self, optimizer: torch.optim.Optimizer) -> int | None:
-        """Return the index of the first captured optimizer that shares a parameter with `optimizer`; None if none does."""
+        """Return the index of the first captured optimizer that shares a parameter with `optimizer`; None if there is none."""
         if optimizer in self._unrelated:
             return None
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}

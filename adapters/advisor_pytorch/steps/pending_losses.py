@@ -1,4 +1,4 @@
-"""Losses that the loop logged since the last row, and the numbers of their examples."""
+"""Collects the losses that the training loop logged since the last row, and their numbers of examples."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from advisor_pytorch.steps.device import Value
 
 
 class PendingLosses:
-    """The losses of one step: one for each of its micro-batches."""
+    """The losses of one optimizer step: one loss per micro-batch."""
 
     def __init__(self, batch_size: int | None) -> None:
-        """batch_size: examples of a loss that is logged without their number; None if unknown."""
+        """batch_size: number of examples to assume for a loss that is logged without one; None if unknown."""
         self._batch_size = batch_size
         self.clear()
 
     def clear(self) -> None:
-        """Forget all losses."""
+        """Discard all losses."""
         self.tensors: list[torch.Tensor] = []
         self.numbers: list[float] = []
         self.explicit_examples = self.nominal_examples = 0
 
     def add(self, loss: Value, examples: int | None) -> None:
-        """Add a loss. examples: number of its examples, if the loop knows it."""
+        """Add a loss. examples: number of examples in its micro-batch; None if the loop does not know it."""
         if isinstance(loss, torch.Tensor):
             self.tensors.append(loss)
         else:

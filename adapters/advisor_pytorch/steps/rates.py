@@ -1,4 +1,4 @@
-"""Reads the learning rates that steps use."""
+"""Reads the learning rates with which optimizers make their steps."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from advisor import contract
 from advisor_pytorch.steps.device import Value, detached_copy
 
 MAX_OPTIMIZERS = 8
-"""Maximum number of optimizers with separate metrics: a loop may have one optimizer per parameter."""
+"""Maximum number of optimizers that get separate metrics; a loop may have one optimizer per parameter."""
 MAX_GROUPS = 16
 """Maximum number of parameter groups per optimizer whose learning rates are logged."""
 
 
 def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
-    """Return the name of each optimizer's separate metric; "" for the first optimizer and all beyond `MAX_OPTIMIZERS`."""
+    """Return the name of the separate metric of each optimizer; "" for the first optimizer and for all beyond `MAX_OPTIMIZERS`."""
     names = [f"{metric}{contract.OPTIMIZER_SUFFIX}{k}" for k in range(optimizers)]
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
 
 class RateReader:
-    """Reads the learning rates of all parameter groups. Attributes: metric names of numeric rates, and of tensor rates."""
+    """Reads the learning rates of all parameter groups. Its attributes are the metric names for learning rates that are numbers,
+    and for those that are tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
@@ -34,7 +35,8 @@ class RateReader:
         self.tensor_names: tuple[str, ...] = ()
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
-        """Return (rates that are numbers, copies of rates that are tensors). Schedulers change such tensors in place."""
+        """Return (learning rates that are numbers, copies of learning rates that are tensors). The tensors are copied because
+        schedulers change them in place."""
         rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
         if len(rates) != self._count:
             self._assign_names(rates)

@@ -1,4 +1,4 @@
-"""Collects the rows that `StepCapture` appends, in stretches of equal layout."""
+"""Collects the rows that `StepCapture` appends, in stretches of rows with equal layout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from advisor_pytorch.steps.rows import Column, ColumnRole, Layout, Stretch
 
 
 class RowBuffer:
-    """Collects the rows of the training thread in stretches of rows that have the same layout."""
+    """Collects the rows of the training thread in stretches: consecutive rows with the same layout."""
 
     def __init__(self, *, in_parts: bool) -> None:
-        """in_parts: whether the norms are this rank's parts of the norms; see `merging`."""
+        """in_parts: whether the norms are only this rank's parts of the norms over all ranks; see `merging`."""
         self._in_parts = in_parts
         self._layouts: dict[object, Layout] = {}
         self._key: object = None
@@ -32,7 +32,8 @@ class RowBuffer:
         tensors: list[torch.Tensor],
         events: EventPair | None,
     ) -> None:
-        """Add a row: its numbers, its tensors and the events that measure its compute time. key: its layout, see `row_layout`."""
+        """Add a row: its numbers, its tensors, and the events that measure its compute time. key: the row's layout, see
+        `row_layout`."""
         if key != self._key or (events is not None) != self._stretch.layout.timed:
             self._begin_stretch(key, norms, timed=events is not None)
         stretch = self._stretch
@@ -42,7 +43,7 @@ class RowBuffer:
             stretch.events.append(events)
 
     def take(self) -> list[Stretch]:
-        """Return the collected stretches and empty the buffer."""
+        """Return the collected stretches of rows, and empty the buffer."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
             self._stretch = Stretch(self._stretch.layout)

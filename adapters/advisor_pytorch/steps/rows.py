@@ -1,7 +1,7 @@
-"""Stores the raw rows of the training thread, and converts them to metrics in the writer thread.
+"""Stores the rows of the training thread as raw values, and converts them to metrics in the writer thread.
 
-The training thread only appends a row's numbers to one list and its tensors to another. A `Layout` describes both lists. A row with
-another layout begins a new `Stretch`. All arithmetic happens in the writer thread, column by column.
+For each row, the training thread only appends its numbers to one list and its tensors to another. A `Layout` describes the contents
+of both lists. A row with a different layout begins a new `Stretch`. All arithmetic is done in the writer thread, column by column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_
 
 
 class ColumnRole(Enum):
-    """The use of a column."""
+    """The role of a column of raw values."""
 
     VALUE = "a metric, logged unchanged"
     LOSS = "loss of a micro-batch; the mean is logged"
@@ -34,7 +34,7 @@ class ColumnRole(Enum):
 
 
 class Column(NamedTuple):
-    """A number or a tensor that each row of a stretch contains."""
+    """A column of a stretch: a number or a tensor in each row."""
 
     role: ColumnRole
     name: str = ""
@@ -42,20 +42,21 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The contents of each row of a stretch, in order."""
+    """The contents of each row in a stretch, in order."""
 
     numbers: tuple[Column, ...]
-    """Number columns after the first two, which are the step and the wall-clock time (ms)."""
+    """Columns of numbers after the first two, which are the step and the wall-clock time (ms)."""
     tensors: tuple[Column, ...]
     timed: bool = False
     """Whether a pair of CUDA events measures the row's compute time."""
     in_parts: bool = False
-    """Whether the norms are this rank's parts of the norms; see `merging`."""
+    """Whether the norms are only this rank's parts of the norms over all ranks; see `merging`."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Consecutive rows of one layout. The training thread appends rows and then passes the stretch to the writer thread."""
+    """Consecutive rows with the same layout. The training thread appends rows to a stretch, and then passes the stretch to the
+    writer thread."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)
@@ -67,13 +68,14 @@ class Stretch:
 
 
 class SkippedSteps:
-    """Counts steps that fused optimizers skipped after the last row. The writer thread carries the count from chunk to chunk."""
+    """Counts the steps that fused optimizers skipped after the last row. The writer thread passes the count from chunk to chunk."""
 
     count = 0.0
 
 
 class PendingChunk:
-    """Stretches whose tensors are being transferred. The training thread creates a chunk, the writer thread reads it."""
+    """Stretches of rows whose tensors are being transferred to the host. The training thread creates a chunk, and the writer thread
+    reads it."""
 
     def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
         self.windowed = windowed
@@ -84,22 +86,22 @@ class PendingChunk:
         return sum(map(len, self._stretches))
 
     def ready(self) -> bool:
-        """Return whether everything has arrived."""
+        """Return whether all values have arrived on the host."""
         return all(transfer.ready() for transfer in self._transfers)
 
     def tables(self) -> list[Table]:
-        """Return the rows as tables of metrics. To be called once."""
+        """Return the rows of the chunk as tables of metrics. This method may be called only once."""
         both = zip(self._stretches, self._transfers, strict=True)
         tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[Row]:
-        """Return the same as `tables`, row by row."""
+        """Return the same data as `tables`, as a list of rows."""
         return [row for table in self.tables() for row in table.rows()]
 
 
 def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
-    """Return the chunk of an evaluation."""
+    """Return a chunk with the values of one evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
     layout = Layout(
@@ -109,11 +111,11 @@ def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, Value]) -> 
 
 
 Values = Sequence[float]
-"""Values of one column, shape (rows,)."""
+"""Values of one column of a stretch, shape (rows,)."""
 
 
 def to_metrics_table(stretch: Stretch, on_device: Values, skips: SkippedSteps) -> Table:
-    """Return the metrics of a stretch. on_device: values of its tensors, row by row, shape (rows * tensors,)."""
+    """Return the metrics of a stretch. on_device: values of the stretch's tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
     by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
@@ -175,7 +177,7 @@ def _clipping_part_columns(
 
 
 def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
-    """Return the rows without skipped steps. Each row counts the steps skipped just before it."""
+    """Return the rows without those of skipped steps. In each remaining row, count the steps that were skipped just before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):
@@ -191,5 +193,5 @@ def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -
 def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     try:
         return float(begin.elapsed_time(end)) / 1e3
-    except RuntimeError:  # recorded on an unfinished stream
+    except RuntimeError:  # the event was recorded on a stream that has not finished
         return math.nan

@@ -1,4 +1,4 @@
-"""Observes `torch.amp.GradScaler.step`, which skips an optimizer's step if gradients overflowed."""
+"""Observes calls of `torch.amp.GradScaler.step`, which skips an optimizer's step if gradients overflowed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from advisor_pytorch.steps.patches import Patches
 
 Listener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
-"""Function called before (True) and after (False) each step of a gradient scaler, even a disabled one. It must not raise errors."""
+"""Function called before (True) and after (False) each step of a gradient scaler, even if the scaler is disabled. The function must
+not raise errors."""
 
 patches: Patches[Listener] = Patches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether `unscale_` was called for the optimizer's next step."""
+    """Return whether `unscale_` was already called for the next step of the optimizer."""
     states: Any = getattr(scaler, "_per_optimizer_states", {})
     return getattr(states[id(optimizer)].get("stage"), "name", "") != "READY" if id(optimizer) in states else False
 

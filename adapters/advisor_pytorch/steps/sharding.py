@@ -1,8 +1,8 @@
-"""Measures each rank's part of the gradient norm, without a collective, if no rank has the whole gradient.
+"""Measures each rank's part of the gradient norm without a collective, for trainings in which no rank holds the whole gradient.
 
-A collective needs all ranks. It would hang if a rank has exited or does not log, and would delay the training's communication. So
-each rank measures its shards with weights such that the squares of all ranks' parts add up to the square of the global norm;
-`advisor_pytorch.distributed.merging` adds them later.
+A collective operation needs all ranks. A collective would hang if a rank has exited or does not log, and would delay the training's
+communication. Each rank therefore weights the squares of its shards such that the squares of all ranks' parts add up to the square
+of the global norm; `advisor_pytorch.distributed.merging` adds them later.
 
 | gradient | weight of a rank's squares |
 |---|---|
@@ -25,19 +25,19 @@ from advisor_pytorch.steps.gradients import GradientNorm, Measure, global_norm
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is a DTensor, which is distributed over ranks."""
+    """Return whether the tensor is a DTensor, PyTorch's class of tensors that are distributed over ranks."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
-    """Return whether FSDP1 manages the parameters. It hides its shards in plain tensors."""
+    """Return whether FSDP1 manages these parameters. FSDP1 hides its shards in plain tensors."""
     return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
 def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
     """Return a plain tensor with the value of `tensor`, which must be the same on all ranks.
 
-    Raises ValueError if this rank holds only a shard of the tensor.
+    Raises ValueError if this rank holds only a shard of `tensor`.
     """
     if not is_sharded(tensor):
         return tensor
@@ -55,7 +55,7 @@ def _is_replicated(tensor: Any) -> bool:
 def choose_norm_measure(
     parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
 ) -> tuple[Measure | None, bool]:
-    """Return (function that computes the norm of these parameters' gradients, whether it computes only this rank's part)."""
+    """Return (function that computes the norm of these parameters' gradients, whether that norm is only this rank's part)."""
     if is_flattened_by_fsdp1(parameters):
         warn("fsdp1", "no gradient norm is logged: FSDP1 hides its shards; shard with fully_shard (FSDP2) to have it")
         return None, False
@@ -65,16 +65,16 @@ def choose_norm_measure(
 
 
 class NormPart:
-    """Computes this rank's part of a norm over all of `world_size` ranks."""
+    """Computes this rank's part of a gradient norm over all `world_size` ranks."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._weights: dict[int, tuple[float, bool]] = {}  # cached: reading placements is slow
+        self._weights: dict[int, tuple[float, bool]] = {}  # cached, because reading placements is slow
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the part as a float32 scalar; the squares of all ranks' parts add up to the square of the global norm.
+        """Return this rank's part as a float32 scalar; the squares of all ranks' parts add up to the square of the global norm.
 
-        Raises ValueError for a gradient that is not yet reduced over the ranks.
+        Raises ValueError for a gradient that has not yet been reduced over the ranks.
         """
         by_weight: dict[float, list[torch.Tensor]] = {}
         with torch.no_grad():
@@ -99,7 +99,7 @@ class NormPart:
             return total
 
     def part_of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return this rank's part of a norm over all ranks; None if this rank does not have that norm."""
+        """Return this rank's part of a norm that was computed over all ranks; None if this rank does not have that norm."""
         if is_sharded(norm) and not _is_replicated(norm):
             return None
         return replicated_value(norm.detach()) / math.sqrt(self._world_size)

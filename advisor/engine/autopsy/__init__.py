@@ -1,1 +1,1 @@
-"""Says what caused the first non-finite value of a training, and how certain that is."""
+"""Determines what caused the first non-finite value of a training, and how certain this cause is."""

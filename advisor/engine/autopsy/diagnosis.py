@@ -1,4 +1,6 @@
-"""Finds the cause of a first non-finite value. Each check looks for one cause and returns None if the record does not show it."""
+"""Finds the cause of the first non-finite value of a training. Each check looks for one cause and returns None if the hook's record
+does not show this cause.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,21 @@ from advisor.model.words import count, share
 Certainty = Literal["certain", "likely", "open"]
 
 HUGE_BATCH = 1e3
-"""Minimum ratio of a batch's largest magnitude to that of the following batches at which the batch is the cause."""
+"""Minimum ratio of a batch's largest absolute value to that of the following batches at which the batch counts as the cause."""
 GROWTH, RISING_STEPS = 100.0, 2
-"""The training diverged if the gradient norm grew `GROWTH`-fold, and at least a tenth of that lasted for `RISING_STEPS` steps."""
+"""A training counts as diverged if the gradient norm grew `GROWTH`-fold, and stayed at a tenth of this growth or more for
+`RISING_STEPS` steps.
+"""
 OVERSHOOT = 3.0
 """Maximum ratio of an update's norm to the norm of all parameters at a suitable learning rate."""
 MAX_GAIN = 10.0
-"""Maximum gain (`TensorFacts.gain`) at the first steps of a weight matrix that was initialised correctly."""
+"""Maximum gain (`TensorFacts.gain`) that a correctly initialised weight matrix has at the first steps."""
 FIRST_STEPS, EARLY_STEPS = 3, 100
-"""Number of steps within which a wrong initialisation shows at once, and within which it shows by growth."""
+"""(steps within which a wrong initialisation shows at once, steps within which it shows by growing values)."""
 MAX_DECAY = 1.0
-"""Maximum product of learning rate and weight decay with which a step does not overshoot zero."""
+"""Maximum product of learning rate and weight decay at which a step does not move weights beyond zero."""
 MIN_SCALE = 16.0
-"""Minimum ratio of the loss of the backward pass to the logged loss at which the loss counts as scaled."""
+"""Minimum ratio of the backward pass's loss to the logged loss at which we assume that the loss was multiplied by a loss scale."""
 _SINGULAR = {
     "Sqrt": "the derivative of the root is infinite at 0",
     "Pow": "the derivative of a power below 1 is infinite at 0",
@@ -41,19 +45,19 @@ _NARROW = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The cause of a non-finite value."""
+    """The cause of the first non-finite value of a training."""
 
     cause: str
     """One of: batch, rate, initialisation, optimizer, accumulation, loss scale, weight decay, buffer, layer, precision, operation,
     unknown."""
     certainty: Certainty
     culprit: str
-    """A sentence that states the cause and the evidence for it."""
+    """A sentence that states the cause of the non-finite value and the evidence for this cause."""
     advice: str
 
 
 def diagnose(record: Record) -> Diagnosis:
-    """Return the first cause that the record shows."""
+    """Return the first cause, in the order of the checks, that the record shows."""
     for check in _CHECKS:
         if (found := check(record)) is not None:
             return found
@@ -189,7 +193,7 @@ def _diagnose_initialisation(record: Record) -> Diagnosis | None:
 
 
 def _has_grown(record: Record) -> bool:
-    """Return whether the gradient norm, or without it the loss, grew over several steps before the non-finite value."""
+    """Return whether the gradient norm or the absolute loss grew over several steps before the non-finite value."""
     return any(_grows(values) for values in _series(record))
 
 
@@ -230,7 +234,9 @@ def _divergence(record: Record) -> Diagnosis | None:
 
 
 def _grown_weight(record: Record) -> str | None:
-    """Return the weight that grew `GROWTH`-fold within the first steps, which are too few to show growth of the norm or loss."""
+    """Return the name of a weight that grew `GROWTH`-fold within the first steps; None if no weight did. So few steps cannot show
+    growth of the gradient norm or the loss.
+    """
     if record.step > FIRST_STEPS:
         return None
     rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
@@ -277,7 +283,7 @@ def _diagnose_buffer(record: Record) -> Diagnosis | None:
 
 
 def _forward_fault(record: Record) -> ForwardFault | None:
-    """Return the first fault of the forward pass, unless bad parameters caused it."""
+    """Return the first non-finite result of the forward pass, unless non-finite parameters caused it."""
     return None if record.parameters.bad else record.forward_fault
 
 

@@ -9,19 +9,19 @@ from advisor.engine.autopsy.diagnosis import Diagnosis
 from advisor.model.autopsy import HistoryRow, Record
 
 REPLAY = "ADVISOR_AUTOPSY=replay"
-"""Environment variable with which the hook reads each value immediately (`advisor_pytorch.autopsy.watch`)."""
+"""Setting of an environment variable that makes the hook check each value immediately (`advisor_pytorch.autopsy.watch`)."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Facts about the run that the record does not hold."""
+    """Facts about the run that the autopsy's record does not contain."""
 
     name: str
     run_id: str
     command: str = ""
     seed: str = ""
     checkpoint: str = ""
-    """Path of the last checkpoint before the first non-finite value, and its step."""
+    """Path and step of the last checkpoint before the first non-finite value."""
     has_batches: bool = False
 
 
@@ -88,7 +88,7 @@ def replay(record: Record, run: RunFacts) -> str:
 
 
 def as_json(record: Record, diagnosis: Diagnosis, run: RunFacts) -> dict[str, object]:
-    """Return the verdict as plain values."""
+    """Return the diagnosis as plain values for JSON."""
     last = record.history.before[-1] if record.history.before else None
     known = {} if last is None else {k: v for k, v in last.model_dump().items() if v is not None and math.isfinite(v)}
     return {

@@ -1,4 +1,4 @@
-"""Replays the trials of an ended study with several methods of early stopping, to judge if stopping would have been safe."""
+"""Replays the trials of an ended study with several early-stopping methods, to judge if stopping trials would have been safe."""
 
 from __future__ import annotations
 
@@ -22,39 +22,43 @@ from advisor.model.message import Message, MessageField, Percent, say
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 8
-"""Minimum number of complete trials."""
+"""Minimum number of complete trials for a replay."""
 BEST = 5
-"""Number of best trials that a stopper should not lose."""
+"""Number of best trials that an early-stopping method should not stop."""
 MIN_REPLAYED_SHARE = 0.9
-"""Minimum share of trained trials that can be replayed; trials that cannot be replayed could change the result."""
+"""Minimum share of the trained trials that must be replayable, because trials that cannot be replayed could change the result."""
 MAX_EVALUATIONS = 20_000
-"""Maximum number of evaluations to replay, which takes about two seconds."""
+"""Maximum number of evaluations in the replayed trials. Replaying this number takes about two seconds."""
 MAX_ORDERS = 5
-"""Maximum number of orders of the trials to replay: whether a stopper loses a trial depends on the trials before it."""
+"""Maximum number of orders in which to replay the trials. The order matters, because a method stops a trial depending on the trials
+before it.
+"""
 MAX_REPLAYED = 50_000
-"""Maximum number of evaluations to replay, over all orders."""
+"""Maximum number of evaluations to replay, summed over all orders."""
 WARMUPS = (0.25, 0.5, 0.75)
-"""Shares of the training before which the median pruner stops no trial."""
+"""Shares of the training length before which the median pruner stops no trial; one replay for each share."""
 ETA = 3
 """Reduction factor of successive halving."""
 STARTUP_TRIALS = 5
-"""Number of complete trials before Optuna's median pruner stops a trial; the pruner's default."""
+"""Number of trials that must be complete before the median pruner stops a trial; the default of Optuna."""
 
 
 class Outcome(FrozenModel):
-    """The steps that one stopper would have saved, and the best trials that it would have lost."""
+    """The steps that one early-stopping method would have saved, and the number of best trials that it would have stopped."""
 
     name: str
     saved: float
-    """Share of all training steps that would have been saved; median over the replayed orders."""
+    """Share of all training steps that the method would have saved; median over the replayed orders."""
     kept: bool
-    """True if the best trial, or a trial within the seed noise of it, would have run to its end."""
+    """True if the method would not have stopped the best trial, or at least one trial whose result equals the best within seed
+    noise.
+    """
     lost: int
-    """Number of the best trials that would have been stopped, in the least favourable of the replayed orders."""
+    """Number of the best trials that the method would have stopped, in the worst of the replayed orders."""
 
 
 class Hindsight(FrozenModel):
-    """The outcomes of a study's replay, or the reason why the study cannot be replayed."""
+    """The outcome of replaying a study, or the reason why the study cannot be replayed."""
 
     reason: str = ""
     """Reason why the study cannot be replayed, as a clause; empty if it was replayed."""
@@ -63,12 +67,12 @@ class Hindsight(FrozenModel):
     workers: int = 0
     """Number of trials that ran at the same time."""
     best: int = 0
-    """Number of best trials among which `Outcome.lost` counts."""
+    """Number of best trials that `Outcome.lost` refers to."""
     orders: int = 0
-    """Number of orders in which the trials are replayed: the order in which they began, and random orders."""
+    """Number of orders in which the trials are replayed: the order in which the trials began, and random orders."""
     guard: Outcome | None = None
     others: tuple[Outcome, ...] = ()
-    """Outcomes of other stoppers, for comparison."""
+    """Outcomes of other early-stopping methods, for comparison with the guard."""
     message: MessageField = Message(())
     """The result in two or three sentences; empty if the study cannot be replayed."""
 
@@ -92,13 +96,13 @@ class _Run:
     trial: Trial
     progress: Progress
     whole: bool
-    """True if the trial trained to its planned end."""
+    """True if the trial trained to its planned number of steps."""
     began: float
     ended: float
 
 
 def _runs(study: Study, policy: Policy) -> list[_Run] | str:
-    """Return the trials to replay in the order in which they began, or the reason why there are too few of them."""
+    """Return the trials to replay, in the order in which they began; if there are too few, return the reason."""
     own = [t for t in study.trials if t.round is None and t.status != "no_data"]
     if any(t.status == "running" for t in own):
         return "trials still run"
@@ -123,7 +127,9 @@ def _is_complete(trial: Trial) -> bool:
 
 
 def _run(study: Study, trial: Trial) -> _Run | None:
-    """Return the trial for the replay; None if it was cut short, so that the rest of its curve is unknown."""
+    """Return the data of the trial for the replay; None if the trial was cut short, because the remaining part of its curve is
+    unknown.
+    """
     if not _is_complete(trial) and trial.status not in ("diverged", "infeasible"):
         return None
     curve = study.cost_curve(trial)
@@ -133,7 +139,7 @@ def _run(study: Study, trial: Trial) -> _Run | None:
 
 
 def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
-    """Return the reason why these trials cannot be replayed; empty if they can."""
+    """Return the reason why these trials cannot be replayed; empty if they can be replayed."""
     whole = [r.progress for r in runs if r.whole]
     if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
         return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
@@ -149,7 +155,7 @@ def _reason_against_replay(policy: Policy, runs: Sequence[_Run], trained: int) -
 
 
 def concurrency(times: Sequence[tuple[float, float]]) -> int:
-    """Return the mean number of (start, end) intervals that overlap, over the times at which there is any; at least 1."""
+    """Return the mean number of simultaneous (start, end) intervals, over the times with at least one interval; at least 1."""
     busy, until = 0.0, -math.inf
     for began, ended in sorted(times):
         busy += max(0.0, ended - max(began, until))
@@ -161,9 +167,10 @@ def concurrency(times: Sequence[tuple[float, float]]) -> int:
 
 
 def median_stopper(warmup: float) -> Stopper:
-    """Return Optuna's median pruner (`optuna.pruners.MedianPruner`) that stops no trial before this share of the training.
+    """Return a stopper like Optuna's median pruner (`optuna.pruners.MedianPruner`). It stops no trial before the share `warmup` of
+    the training.
 
-    The pruner stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
+    It stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
     """
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
@@ -176,7 +183,7 @@ def median_stopper(warmup: float) -> Stopper:
 
 
 def halving_stopper(eta: int) -> Stopper:
-    """Return asynchronous successive halving as in Optuna (`optuna.pruners.SuccessiveHalvingPruner`).
+    """Return a stopper that works like Optuna's asynchronous successive halving (`optuna.pruners.SuccessiveHalvingPruner`).
 
     The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each rung, a trial continues if its cost is among the best
     1 / eta of the costs of all trials that have reached the rung. The stopper stores these costs, so one stopper can replay only
@@ -201,7 +208,9 @@ def halving_stopper(eta: int) -> Stopper:
 
 
 def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
-    """Return the guard as it judges running trials: trials of a setting with several seeds are stopped only if non-finite."""
+    """Return the guard as a stopper that judges as it does for running trials: if a setting has several seeds, a trial is stopped
+    only if its objective is not finite.
+    """
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
@@ -213,7 +222,9 @@ def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
 
 
 def _with_whole_siblings(whole: set[int], stopper: Stopper) -> Stopper:
-    """Return the stopper restricted to trials that trained to their planned end as siblings: a failed trial is no sibling."""
+    """Return the stopper with only those trials as siblings that trained to their planned end, because a failed trial is not a
+    sibling.
+    """
     siblings: list[Progress] = []
     seen = 0
 
@@ -248,7 +259,7 @@ def _replay_guard(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsig
 
 
 def other_stoppers() -> dict[str, Callable[[], Stopper]]:
-    """Return factories of the stoppers with which the guard is compared, by name."""
+    """Return {name: factory} of the early-stopping methods with which the guard is compared."""
     found: dict[str, Callable[[], Stopper]] = {
         f"median pruning from {Percent(share)} of the training": partial(median_stopper, share) for share in WARMUPS
     }
@@ -263,10 +274,10 @@ def outcomes(
     *,
     noise: float,
 ) -> list[Outcome]:
-    """Return the outcome of each stopper.
+    """Return the outcome of each early-stopping method.
 
-    trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: factories of the
-    stoppers by name. noise: maximum difference between results that count as equal.
+    trials: in the order in which they began. whole: ids of the trials that trained to their planned end. ways: {name: factory} of
+    the early-stopping methods. noise: maximum difference between two results that count as equal.
     """
     ranked = sorted((t for t in trials if id(t) in whole), key=lambda t: t.best[-1])
     best, limit = ranked[:BEST], ranked[0].best[-1] + noise
@@ -299,7 +310,7 @@ def _trial_orders(trials: Sequence[Progress]) -> list[Sequence[Progress]]:
 
 
 def _seed_noise(study: Study) -> float:
-    """Return the standard deviation of results between seeds; 0 if the study does not show it."""
+    """Return the standard deviation of results between seeds; 0 if it is unknown."""
     variance = repeats.trial_variance([s for s in repeats.settings(study) if len(s.trials) > 1])
     return variance[0] if variance is not None else 0.0
 

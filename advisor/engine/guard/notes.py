@@ -14,11 +14,13 @@ from advisor.model.message import Message
 from advisor.model.study import CurveBlock, Study, Trial
 
 ENDED_FROM = 0.5
-"""Minimum finished share of a trial's training at which rules with `as_if_ended` judge the trial."""
+"""Minimum share of its planned steps that a trial must have done before rules with `as_if_ended` judge it."""
 
 
 def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
-    """Return the messages of the rules with `while_running`, as if the trial were the whole study and had been stopped now."""
+    """Return the messages of all rules with `while_running`. These rules judge a study that contains only this trial, as if it had
+    been stopped now.
+    """
     able = [rule for rule in rules if rule.while_running]
     if not able:
         return ()
@@ -33,14 +35,14 @@ def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Me
 
 
 def _as_if_ended(study: Study, step: int) -> Study:
-    """Return the study of one trial, marked as complete and with this step as its planned end."""
+    """Return the study of one trial, with the trial marked as complete and with `step` as its planned end."""
     (trial,) = study.trials
     facts = {**trial.facts, "max_train_steps": str(step)}
     return replace(study, trials=(replace(trial, status="complete", facts=facts),))
 
 
 def _study_of_trial(study: Study, trial: Trial) -> Study:
-    """Return a study of this trial only."""
+    """Return a study that contains only this trial."""
     curves = {name: study.metric(trial, name) for name in study.metrics}
     blocks = {
         name: CurveBlock(curve.steps, curve.values, curve.times, np.array([0, len(curve)]))

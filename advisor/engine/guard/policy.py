@@ -1,4 +1,4 @@
-"""Decides when the guard may say that a running trial cannot become the best of its study."""
+"""Decides when the guard may report that a running trial cannot become the best trial of its study."""
 
 from __future__ import annotations
 
@@ -40,24 +40,30 @@ class Progress:
 
     @cached_property
     def extrapolated_gain(self) -> FloatArray:
-        """Gain until the end of training at the steepest recent rate, forecast at each evaluation, shape (n,)."""
+        """Forecast at each evaluation, shape (n,): the gain until the end of training if the cost keeps falling at its steepest
+        recent rate.
+        """
         count = len(self.steps)
         return np.array([reach.extrapolated_gain(self.steps, self.level, self.length, at) for at in range(count)])
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The gain that a trial needs to become the best, and two bounds of the gain it can reach; all are costs, at one evaluation."""
+    """The gain (decrease of cost) that a trial needs, at one evaluation, to become the best, and two bounds of the gain that it can
+    reach.
+    """
 
     step: int
     best: float
     """The trial's lowest cost so far."""
     incumbent: float
-    """Lowest cost of the completed siblings. The incumbent's later gain is among the gains that bound the trial's gain."""
+    """Lowest cost of the completed siblings (trials with the same length and schedule)."""
     later: float
-    """Largest gain of a completed sibling after this step, from this trial's cost or from the sibling's cost if that was lower."""
+    """Largest gain of a completed sibling after this step. The gain is measured from this trial's cost or, if it was lower, from
+    the sibling's cost at this step.
+    """
     extrapolated: float
-    """Gain until the end of training at this trial's steepest recent rate."""
+    """Gain until the end of training if this trial's cost keeps falling at its steepest recent rate."""
 
     @property
     def needed(self) -> float:
@@ -66,35 +72,40 @@ class Bounds:
 
 
 def margin(siblings: int, exceedance: float) -> float:
-    """Return the factor m >= 1 such that a trial exceeds m times the siblings' largest value with at most probability `exceedance`.
+    """Return the factor m >= 1 such that a trial's value exceeds m times the siblings' largest value with a probability of at most
+    `exceedance`.
 
-    If values are exchangeable, one more value exceeds the largest of n others with probability 1 / (n + 1), and m times the largest
-    with at most 1 / (m (n + 1)), unless the values' tail is heavier than 1 / x. So the fewer siblings, the larger the factor.
+    If values are exchangeable, a new value exceeds the largest of n earlier values with probability 1 / (n + 1). It exceeds m times
+    the largest with a probability of at most 1 / (m (n + 1)), unless the distribution's tail is heavier than 1 / x. So fewer
+    siblings require a larger factor.
     """
     return max(1.0, 1 / (exceedance * (siblings + 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Thresholds of the guard. The defaults were chosen on replayed studies, see `benchmarks/quality/guard.py`."""
+    """Thresholds of the guard. The defaults were chosen by replaying studies, see `benchmarks/quality/guard.py`."""
 
     siblings: int = 4
-    """Minimum number of completed trials with the same length and schedule."""
+    """Minimum number of siblings: completed trials with the same length and schedule."""
     evaluations: int = 10
-    """Minimum number of evaluations in a whole training."""
+    """Minimum number of evaluations in a complete training."""
     in_a_row: int = 3
-    """Number of successive evaluations at which both bounds must show that the trial cannot become the best."""
+    """Number of successive evaluations at which both bounds of the trial's gain must show that the trial cannot become the best."""
     exceedance: float = 0.1
-    """Accepted probability that a trial still gains more than `margin` times the largest later gain of its siblings."""
+    """Accepted probability that a trial that is ruled out would still gain more than `margin` times the largest later gain of its
+    siblings.
+    """
     stuck_exceedance: float = 0.01
-    """Accepted probability that a trial that does learn is called stuck, because it leaves its first value late."""
+    """Accepted probability that a learning trial is wrongly called stuck, because its objective leaves its first value late."""
 
     def margin(self, siblings: int) -> float:
-        """Return the factor on the largest later gain of this number of siblings."""
+        """Return the factor by which to multiply the largest later gain among this number of siblings."""
         return margin(siblings, self.exceedance)
 
     def doom(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
-        """Return the bounds at evaluation `at` (0-based) if they rule the trial out at this evaluation and at the ones just before.
+        """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before; else
+        None.
 
         A trial that is ahead of half of its siblings at the same step is never ruled out: few siblings show how a leading trial
         continues. siblings: completed trials.
@@ -119,5 +130,5 @@ class Policy:
         return bounds
 
     def enough_evaluations(self, siblings: Sequence[Progress]) -> bool:
-        """Return whether most siblings have enough evaluations."""
+        """Return whether most siblings have at least the required number of evaluations."""
         return bool(np.median([len(s.steps) for s in siblings]) >= self.evaluations)

@@ -1,4 +1,4 @@
-"""Replays the guard on trials that have ended: which of them it would have stopped, and when."""
+"""Replays the guard on trials that have ended, to find which of them it would have stopped, and when."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 from advisor.engine.guard.policy import Policy, Progress
 
 Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
-"""Returns True to stop a trial after an evaluation (0-based), given the completed trials."""
+"""An early-stopping method: function of (trial, evaluation (0-based), completed trials) that returns True to stop the trial after
+this evaluation.
+"""
 
 
 def guard_stopper(policy: Policy) -> Stopper:
-    """Return the guard as a stopper: it stops trials whose objective is not finite, and trials that it rules out.
+    """Return the guard as a stopper, which stops trials whose objective is not finite and trials that cannot become the best.
 
-    The stopper keeps the siblings, so the list of completed trials may only grow between two calls.
+    The stopper remembers the siblings, so the list of completed trials may only grow between two calls.
     """
     siblings: list[Progress] = []
     seen, enough = 0, False
@@ -41,9 +43,9 @@ def not_finite(trial: Progress, at: int) -> bool:
 
 
 def replay(trials: Sequence[Progress], stops: Stopper, workers: int = 1) -> list[int]:
-    """Return the number of evaluations after which each trial ends: all of them, or fewer if `stops` ended it.
+    """Return the number of evaluations after which each trial ends: all of its evaluations, or fewer if `stops` ended the trial.
 
-    Trials begin in this order, `workers` at a time, and each step takes the same time.
+    Trials begin in the given order, `workers` of them run at a time, and each step takes equally long.
     """
     ends = [len(t.steps) for t in trials]
     completed: list[Progress] = []

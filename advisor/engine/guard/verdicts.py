@@ -22,15 +22,17 @@ stuck: still where it began while its siblings had left by then · fine: none of
 SAME_LENGTH = 0.01
 """Maximum relative difference of the planned lengths of siblings."""
 OUTLIVED = 0.02
-"""Maximum share by which trainings may exceed their planned length before the plan counts as wrong."""
+"""Maximum relative excess over the planned length; if trainings run longer, the planned length counts as wrong."""
 STUCK_FROM = 0.2
-"""Share of the planned length from which a trial may be called stuck."""
+"""Minimum share of its planned length that a trial must have trained before it may be called stuck."""
 MOVED = 0.05
-"""Minimum gain that counts as learning, as a share of the distance from the first evaluation to the best complete trial."""
+"""Minimum gain that counts as learning, as a share of the distance from the trial's first cost to the cost of the best complete
+trial.
+"""
 LOST = 0.8
-"""Minimum share of its own gain that a diverging trial has lost."""
+"""Minimum share of its own earlier gain that a trial must have lost to count as diverging."""
 BEYOND_NOISE = 5.0
-"""Minimum loss of a diverging trial in median differences of successive evaluations."""
+"""Minimum increase of cost at which a trial counts as diverging, in median absolute differences between successive evaluations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,18 @@ class TrialVerdict:
     trial: Trial
     state: State
     step: int
-    """Last evaluated step; 0 without an evaluation."""
+    """Last evaluated step; 0 if there is no evaluation."""
     length: float
     """Planned length in steps; NaN if unknown."""
     message: Message
     """The verdict with its evidence, or the reason why the trial cannot be judged."""
     stop: bool = False
-    """Whether the evidence suffices to stop the trial."""
+    """Whether the evidence is strong enough to stop the trial."""
     bounds: Bounds | None = field(default=None, compare=False)
 
     @property
     def saved(self) -> float:
-        """Number of steps that stopping the trial now would save; 0 if unknown or if it should go on."""
+        """Number of steps that stopping the trial now would save; 0 if this is unknown or the trial should continue."""
         left = self.length - self.step
         return max(0.0, left) if self.stop and math.isfinite(left) else 0.0
 
@@ -98,7 +100,7 @@ class _Judge:
         return made("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
 
     def _siblings(self, trial: Trial) -> list[Progress]:
-        """Return the completed trials with the same planned length and the same kind of schedule, and a finite result."""
+        """Return the completed trials that have a finite result, and the same planned length and kind of schedule as this trial."""
         kinds = {t.index: schedules.read(self.study, t).noted for t in self.study.trials}
         length = self.progress[trial.index].length
         found = []
@@ -200,10 +202,10 @@ class _Judge:
 
 
 def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy) -> list[float] | None:
-    """Return the steps at which siblings left their first value, if the trial is stuck at evaluation `at`; else None.
+    """Return the steps at which siblings left their first objective value, if the trial is stuck at evaluation `at`; else None.
 
-    It is stuck if at least half of the siblings left their first value, and it has stayed at its first value for longer than the
-    slowest of these siblings, by the factor of the margin.
+    A trial is stuck if at least half of its siblings left their first value, and if it has stayed at its own first value for longer
+    than the slowest of these siblings, by at least the policy's factor.
     """
     if trial.steps[at] < STUCK_FROM * trial.length:
         return None
@@ -217,14 +219,18 @@ def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: P
 
 
 def _left_at(trial: Progress, best: float) -> float:
-    """Return the step of the first evaluation with more than a minimum gain; inf without one. best: cost of the best sibling."""
+    """Return the step of the first evaluation at which the trial has gained more than a minimum; inf if there is none. best: cost
+    of the best sibling.
+    """
     first = float(trial.costs[0])
     moved = np.flatnonzero(first - trial.best > MOVED * (first - best))
     return float(trial.steps[moved[0]]) if len(moved) else math.inf
 
 
 def lost_share(trial: Progress, at: int, policy: Policy) -> float | None:
-    """Return the share of its gain that a trial has lost, if it is diverging at evaluation `at` and just before; None if not."""
+    """Return the share of its earlier gain that a trial has lost, if it is diverging at evaluation `at` and just before; else
+    None.
+    """
     shares = [_lost_share_once(trial, k, 2 * policy.in_a_row) for k in range(at, at - policy.in_a_row, -1)]
     return None if None in shares else shares[0]
 

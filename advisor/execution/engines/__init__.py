@@ -1,6 +1,6 @@
-"""Engines run trainings on this machine, a Ray cluster or SLURM. This module defines their interface for launchers.
+"""Engines run trainings on this machine, a Ray cluster or SLURM. This module defines the interface of engines for launchers.
 
-An engine starts training processes and reports how each ended. Only the launcher knows studies and MLflow.
+An engine starts training processes and reports how each of them ended. It does not know studies and MLflow; only the launcher does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class Task:
     name: str
     words: Sequence[str]
     environment: Mapping[str, str]
-    """Variables to add to the process's environment. They may hold a password, so they never appear in arguments or messages."""
+    """Variables to add to the process's environment. The variables may hold a password, so they never appear in arguments or
+    messages.
+    """
     log: Path
     """File that receives the output of the process."""
     params_file: Path
@@ -36,13 +38,13 @@ class Training(Protocol):
     """A training process that an engine has started."""
 
     def poll(self) -> Exit | None:
-        """Return how the training ended, or None while it is queued or running."""
+        """Return how the training ended; None while the training is queued or running."""
 
     def stop(self) -> None:
         """Request the training to stop, as Ctrl-C does. A second call kills it. `poll` reports its end."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values by which other launchers can find the training and check whether it still runs."""
+        """Return plain values with which other launchers can find the training and check if it still runs."""
 
 
 class Engine(Protocol):

@@ -1,4 +1,4 @@
-"""Divides this machine's GPUs and CPU threads into slots, each for one trial at a time."""
+"""Divides this machine's GPUs and CPU threads into slots. Each slot runs one trial at a time."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def find_gpus() -> tuple[str, ...]:
 def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
     """Return the environment variables of each slot; a slot runs one trial at a time.
 
-    per_trial: GPUs per trial (None: one, if there are any). parallel: number of slots (None: as many as the GPUs allow, else one).
-    All slots get an equal share of the CPU threads, unless OMP_NUM_THREADS is set.
+    per_trial: number of GPUs per trial; None means one if the machine has GPUs. parallel: number of slots; None means as many as
+    the GPUs allow, or one without GPUs. All slots get an equal share of the CPU threads, unless OMP_NUM_THREADS is set.
     """
     if per_trial and not gpus:
         raise AdvisorError(

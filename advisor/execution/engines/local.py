@@ -46,7 +46,7 @@ class Local:
         return LocalTraining(process, lambda: self._free.append(slot))
 
     def close(self) -> None:
-        """Do nothing: this engine holds no resources."""
+        """Do nothing, because this engine holds no resources."""
 
 
 class LocalTraining:
@@ -57,7 +57,7 @@ class LocalTraining:
         self._freed = False
 
     def poll(self) -> Exit | None:
-        """Return how the process ended and free its slot, or return None while it runs."""
+        """If the process has ended, free its slot and return how it ended; else return None."""
         exit = self._process.poll()
         if exit is not None and not self._freed:
             self._freed = True
@@ -69,7 +69,7 @@ class LocalTraining:
         self._process.stop()
 
     def note(self) -> Mapping[str, Any]:
-        """Return the process's id and start time, by which other launchers recognise it."""
+        """Return the process's id and start time, by which other launchers recognise the process."""
         return process_identity(self._process.pid)
 
 
@@ -78,7 +78,7 @@ def start_process(task: Task) -> TrainingProcess:
     try:
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # After a power failure, the training restarts with a new file, so this one need not be durable.
+        # The file need not survive a power failure, because the training then restarts with a new file.
         write_files({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Runs one training to its end on another machine than the launcher's: in a Ray actor or a SLURM job."""
+"""Runs one training to its end in a Ray actor or a SLURM job, usually on a different machine than the launcher's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ if not sys.stdin.buffer.read():
 
 
 def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
-    """Run the task until it ends. A failed start counts as a failed task. stop_requests: returns the number of requests so far."""
+    """Run the task until it ends. A failed start counts as a failed task. stop_requests: function that returns the number of stop
+    requests so far.
+    """
     try:
         process = start_process(task)
     except (AdvisorError, OSError) as error:
@@ -44,7 +46,7 @@ def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
 
 @contextmanager
 def _killing_group_with_this_process(group: int) -> Iterator[None]:
-    """End the process group when this process ends or is killed, because another node will restart the job."""
+    """End the process group when this process ends or is killed, because a different node will then restart the job."""
     words = [sys.executable, "-c", _WATCHDOG_CODE, str(group), str(STOP_GRACE_S)]
     watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     try:

@@ -19,9 +19,9 @@ from advisor.model.errors import AdvisorError
 from advisor.system.processes import KILL_SIGNAL, signal_group
 
 STOP_GRACE_S = 10.0
-"""Seconds from a stop request until the process is killed."""
+"""Seconds between a stop request and the kill of the process."""
 LEFTOVER_GRACE_S = 5.0
-"""Seconds from SIGTERM until processes that a training left behind are killed."""
+"""Seconds between SIGTERM and the kill of processes that a training left behind."""
 _MAX_TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -47,7 +47,7 @@ class Exit:
 
     @property
     def reason(self) -> str:
-        """Reason for the failure as text for messages."""
+        """Reason why the process failed, as text for messages."""
         detail = f": {self.last_line}" if self.last_line else ""
         if self.timed_out:
             return "timeout"
@@ -102,7 +102,9 @@ class TrainingProcess:
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Request the process group to stop. Kill it after `STOP_GRACE_S` seconds, or immediately at the second call."""
+        """Request the process group to stop. Kill the process group after `STOP_GRACE_S` seconds, or immediately at the second
+        call.
+        """
         if self._stopped_at is not None:
             self._signal_processes(KILL_SIGNAL)
             return
@@ -110,7 +112,7 @@ class TrainingProcess:
         self._signal_processes(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the process ended. Return None while the process, or a process that it left behind, runs.
+        """Return how the process ended; None while it, or a process that it left behind, still runs.
 
         Stop the process when its time limit expires. Processes left behind, such as data loader workers, are asked to stop and
         killed after `LEFTOVER_GRACE_S` seconds, because they may hold a GPU's memory.
@@ -133,7 +135,9 @@ class TrainingProcess:
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
-        """Return whether another process of the group runs, except zombies, which may never be reaped in a container."""
+        """Return whether any other process of the group still runs. Zombies do not count, because they may never be reaped in a
+        container.
+        """
         if not hasattr(os, "killpg"):
             return False
         try:
@@ -154,7 +158,7 @@ def _is_in_group(process: psutil.Process, group: int) -> bool:
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the id and start time of a process for claims. Only the pair is unique."""
+    """Return the id and start time of a process, with which claims identify it. Only the pair of both is unique."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -169,13 +173,15 @@ CAUSES = {
         "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
     ),
 }
-"""Errors of MLflow that a script causes only under a launcher: a part of the error's text, and the advice to the user."""
+"""Errors of MLflow that a training script causes only if a launcher runs it. Maps a part of the error's text to advice for the
+user.
+"""
 
 
 def last_line(log: Path) -> str:
     """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow.
 
-    An error of MLflow that many scripts cause (`CAUSES`) is replaced by the advice against it.
+    If the line contains a common MLflow error (`CAUSES`), return the advice for this error instead.
     """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))

@@ -1,7 +1,7 @@
 """Runs trainings on the nodes of a Ray cluster. Ray selects the node by the GPUs and CPUs that each training needs.
 
-Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the
-command uses. The command runs in the launcher's working directory if it exists on the node (shared file system), else in Ray's
+Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the command
+uses. The command runs in the launcher's working directory if this directory exists on the node (shared file system), else in Ray's
 directory.
 """
 
@@ -21,7 +21,7 @@ from advisor.system.ray_cluster import Cluster
 _MAX_LOG_BYTES = 5_000_000
 """Maximum number of bytes that a node returns from the end of a log."""
 _MAX_EXTRA_TRAININGS = 1
-"""Number of trainings submitted beyond the cluster's capacity, so that no resources stay idle."""
+"""Number of trainings to submit beyond the cluster's capacity, so that no resources stay idle."""
 _STOP_TIMEOUT_S = 5.0
 """Timeout in seconds for an actor to accept a stop request."""
 
@@ -32,7 +32,8 @@ class Ray:
     def __init__(
         self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
     ) -> None:
-        """address: as for `Cluster`. gpus_per_trial: None means one if the cluster has any. parallel: maximum parallel trainings.
+        """address: as for `Cluster`. gpus_per_trial: None means one if the cluster has any. parallel: maximum number of parallel
+        trainings.
 
         Raises AdvisorError if Ray is not installed or no cluster responds.
         """
@@ -73,7 +74,7 @@ class Ray:
 
 
 class RayTraining:
-    """A training: a Ray actor and the process that it runs."""
+    """A training that runs as a process of a Ray actor."""
 
     def __init__(self, ray: Any, actor: Any, task: Task) -> None:
         self._ray, self._actor, self._task = ray, actor, task
@@ -88,7 +89,9 @@ class RayTraining:
         return self._exit is not None
 
     def poll(self) -> Exit | None:
-        """Return how the training ended, or None while it runs. If its node failed, the exit has `lost` set."""
+        """Return how the training ended, or None while it runs. If the training's node failed, the returned `Exit` has `lost`
+        set.
+        """
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
             self._exit = self._fetch_exit()
         return self._exit
@@ -120,14 +123,14 @@ class RayTraining:
 
 
 def _actor_class(ray: Any) -> Any:
-    """Return the actor class. It is defined here because its definition needs the imported Ray module."""
+    """Return the actor class. The class is defined inside this function because its definition needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:
             self.stop_requests = 0
 
         def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
-            """Run the task on this node. Return how the process ended and the last lines of its log."""
+            """Run the task on this node. Return (how the process ended, last lines of its log)."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:

@@ -1,6 +1,6 @@
 """Runs trainings as SLURM jobs, using submitit. Trainings that start together form one job array.
 
-The nodes must see the output folder. Other users cannot read it, because a job's data may contain a password.
+The nodes must see the output folder. Other users cannot read this folder, because a job's data may contain a password.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus
 _QUERY_INTERVAL_S = 20.0
 """Seconds between two queries of SLURM. A job without a result that is missing in two consecutive queries counts as lost."""
 _EXTRA_MINUTES = 5
-"""Minutes by which a job's SLURM time limit exceeds its training's time limit, to stop the training and report its end."""
+"""Minutes by which a job's SLURM time limit exceeds its training's time limit, so that the job can still stop the training and
+report its end.
+"""
 MAX_ARRAY_JOBS = 500
-"""Maximum jobs per array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
+"""Maximum number of jobs per SLURM array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
 
 
 class Slurm:
@@ -89,7 +91,7 @@ class Slurm:
         return started
 
     def close(self) -> None:
-        """Do nothing: this engine holds no resources."""
+        """Do nothing, because this engine holds no resources."""
 
 
 class SlurmQueue:
@@ -104,7 +106,9 @@ class SlurmQueue:
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return True if the last query listed the job, False if it did not, and None if SLURM did not respond."""
+        """Return True if SLURM's queue contained the job at the last query, False if it did not, and None if SLURM did not
+        respond.
+        """
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -172,7 +176,7 @@ class SlurmTraining:
             self._job.cancel(check=False)
 
     def note(self) -> Mapping[str, Any]:
-        """Return the job's SLURM id, or the id and start time of its process if it runs on this machine."""
+        """Return the job's SLURM id; if the job is a process on this machine, return the id and start time of the process."""
         if self._queue is None:
             return process_identity(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}

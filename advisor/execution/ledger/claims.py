@@ -20,10 +20,13 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 HEARTBEAT_S = 30.0
 """Seconds between two heartbeats of a launcher."""
 MAX_HEARTBEAT_AGE_S = 150.0
-"""Seconds after its latest heartbeat from which a launcher on another machine counts as silent: it may have failed."""
+"""Maximum seconds since the latest heartbeat of a launcher on a different machine. After that, the launcher counts as silent,
+because it may have failed.
+"""
 MIN_SILENT_POLLING_S = 75.0
-"""Minimum seconds of polling without a new heartbeat before a silent launcher counts as failed. The age of a heartbeat is not
-enough: clocks differ between machines, and an unreachable store hides heartbeats."""
+"""Minimum seconds of polling without a new heartbeat before a silent launcher counts as failed. The age of the latest heartbeat is
+no proof, because clocks differ between machines and an unreachable tracking store hides heartbeats.
+"""
 
 State = Literal["done", "busy", "silent", "open"]
 """State of a job. done: result recorded · busy: being trained · silent: launcher may have failed · open: may be begun"""
@@ -44,14 +47,16 @@ class Claimant:
         """Ids of the runs whose jobs this launcher is training."""
         self._slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
-        """By run id: (time of the latest heartbeat on its launcher's clock, time on our clock when we first saw that heartbeat)."""
+        """Maps run ids to (time of the latest heartbeat on its launcher's clock, time on our clock when we first saw this
+        heartbeat).
+        """
 
     def tag_text(self, details: Mapping[str, Any]) -> str:
         """Return the text of the claim's tag."""
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
     def refresh_slurm(self) -> None:
-        """Query SLURM again when the state of the next claim is requested."""
+        """Discard the cached SLURM queue, so that the next call of `state` queries SLURM again."""
         self._slurm.forget_last_query()
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
@@ -93,7 +98,7 @@ class Claimant:
         return "open" if now - self._heartbeats[run_id][1] > MIN_SILENT_POLLING_S else "silent"
 
     def is_launcher_running(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if the claim's launcher is another process on this machine that still runs."""
+        """Return True if the launcher that made the claim still runs on this machine and is not this process."""
         return (
             self._is_on_this_machine(claim)
             and claim.get("pid") != os.getpid()
@@ -101,7 +106,7 @@ class Claimant:
         )
 
     def is_overdue(self, claim: Mapping[str, Any]) -> bool:
-        """Return True if a training on this machine has exceeded its time limit and its launcher has failed."""
+        """Return True if the claimed training runs on this machine, has exceeded its time limit, and its launcher has failed."""
         return bool(
             self._is_on_this_machine(claim)
             and not _is_process_running(claim.get("pid"), claim.get("began"))
@@ -111,7 +116,7 @@ class Claimant:
 
 
 def read_claim(text: str | None) -> dict[str, Any]:
-    """Parse a claim's tag. Return an empty dict if it is missing or invalid."""
+    """Parse a claim's tag. Return an empty dict if the tag is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -140,7 +145,9 @@ def _process_identity(pid: int) -> dict[str, Any]:
 
 
 def _is_process_running(pid: object, began: object) -> bool:
-    """Return True if the process still runs. began: start time, because a later process may have the same id."""
+    """Return True if the process still runs. began: start time of the process, needed because a later process may have the same
+    id.
+    """
     if not isinstance(pid, int) or not isinstance(began, int | float):
         return False
     try:

@@ -1,6 +1,7 @@
-"""Saves exit records on disk until MLflow has them, so that none is lost if the store is unreachable or a launcher is killed.
+"""Saves exit records (how trainings ended) on disk until MLflow has them. So no record is lost if the store or a launcher fails.
 
-A launcher holds a file lock while it has records. If it is killed, the lock is freed and the next launcher delivers them.
+A launcher holds a file lock while it has undelivered records. If the launcher is killed, the lock is freed and the next launcher
+delivers the records.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ class ExitRecord:
     status: str | None = None
     error: str | None = None
     points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
-    """By optimizer step: value of the objective and time of logging (ms since 1970)."""
+    """Maps optimizer steps to (objective value, time of logging in ms since 1970)."""
     stop: GuardStop | None = None
-    """The guard's decision to stop the training, if there was one."""
+    """The guard's decision to stop the training; None if the guard did not stop it."""
 
 
 class ExitRecords:
-    """The exit records in a folder, both of this launcher and of launchers that no longer run."""
+    """The exit records in a folder, from this launcher and from launchers that no longer run."""
 
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
-        # Several stores and experiments may share the folder.
+        # Several tracking stores and experiments may share the folder.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}{_RECORD_SUFFIX}"
         self.others = False
@@ -53,7 +54,7 @@ class ExitRecords:
         self._lock: FileLock | None = None
 
     def keep(self, record: ExitRecord) -> None:
-        """Write the record to disk. This launcher delivers it to MLflow unless `close` is called first."""
+        """Write the record to disk. This launcher delivers the record to MLflow unless `close` is called first."""
         make_private(self.folder)
         self._lock = self._lock or _new_lock(self.folder)
         self._own.add(record.name)
@@ -83,13 +84,13 @@ class ExitRecords:
             _is_held(lock)
         remove_unfinished_files(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
-            # OSError: another launcher already took the file
+            # OSError: a different launcher already took the file
             with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
                 content = json.loads(file.read_text(encoding="utf-8"))
                 if _is_held(self.folder / Path(str(content.pop("keeper"))).name):
                     self.others = True
                     continue
-                if not file.exists():  # its launcher has meanwhile delivered the record
+                if not file.exists():  # the launcher of the record has meanwhile delivered it
                     continue
                 points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
                 stop = content.pop("stop", None)

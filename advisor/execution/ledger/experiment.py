@@ -1,4 +1,4 @@
-"""Opens the experiment of a study, and refuses one that has trials of another study."""
+"""Opens the experiment of a study. Refuses an experiment that already has trials of a different study."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def open_experiment(
     """Create the experiment if it does not exist, store the study file in its tags and return its id.
 
     runs_of: returns the study's runs in an experiment. Raises AdvisorError if the experiment was deleted, or if it has trials of a
-    study with the same name but another search space.
+    study with the same name but a different search space.
     """
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
             return str(client.create_experiment(name, _artifact_folder(location, name), tags=study_tags.tags_of(spec)))
         except Exception:
-            experiment = client.get_experiment_by_name(name)  # another launcher may have been faster
+            experiment = client.get_experiment_by_name(name)  # another launcher may already have done this
             if experiment is None:
                 raise
     if experiment.lifecycle_stage != "active":
@@ -46,7 +46,9 @@ def open_experiment(
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the artifact folder of a new experiment: next to a database file in another folder, else None (MLflow's default)."""
+    """Return the artifact folder of a new experiment: next to the tracking store if it is a SQLite file outside the current folder,
+    else None (MLflow's default).
+    """
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
@@ -54,7 +56,9 @@ def _artifact_folder(location: Location, experiment: str) -> str | None:
 
 
 def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """If the stored study's trials do not belong to this study, return the difference between the studies, else None."""
+    """Return the difference between the stored study and this one if the stored study's trials do not belong to this study, else
+    None.
+    """
     if _sampling_parts(stored) != _sampling_parts(spec):
         return "from another space or sampler"
     parts = ("objective", "max_train_steps", "schedule")
@@ -73,7 +77,7 @@ def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequenc
 
 
 def _sampling_parts(spec: StudySpec) -> dict[str, Any]:
-    """Return the parts of a study file that determine its trials, without the explanatory texts."""
+    """Return the parts of a study file that determine the study's trials, without explanatory texts."""
     reasons = {"__all__": {"why"}}
     parts = {"parameters", "forbidden", "sampler"}
     return spec.model_dump(include=parts, exclude={"parameters": reasons, "forbidden": reasons})

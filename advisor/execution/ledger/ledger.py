@@ -1,11 +1,12 @@
 """Begins jobs and records in MLflow how they ended.
 
 A launcher begins a job by creating an MLflow run, so launchers on any number of machines agree on who trains which job. A launcher
-that finds another launcher's claim to the same job withdraws its own, so at most one of the two claims remains. A failed launcher
-is detected by its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun again. Their old
-runs are deleted in MLflow, which can restore them.
+that finds a claim of a different launcher to the same job withdraws its own claim, so at most one of the two claims remains. A
+failed launcher is detected by its missing heartbeat (on the same machine, by its missing process). Its unfinished jobs are begun
+again. Their old runs are deleted in MLflow, which can restore them.
 
-Nothing here waits for an unreachable store: methods raise `LaterError`, and the launcher retries while its trainings run.
+No method waits for an unreachable tracking store. Methods raise `LaterError` instead, and the launcher retries while its trainings
+run.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from advisor.tracking.stores.location import Location, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
-"""Maximum seconds to wait after a training process ends for the hook to deliver its data."""
+"""Maximum seconds to wait, after a training process ends, until our hook has delivered its data."""
 TAKEN_STATES = ("done", "busy", "silent")
 """States in which a job cannot be begun."""
 _MAX_PARAMS_PER_REQUEST = 100
@@ -95,7 +96,8 @@ class Ledger:
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
         """Begin jobs. Return each job with the id of its run, or with one of `TAKEN_STATES` if the job cannot start.
 
-        A returned job may have a new seed: no two trainings of a trial share a seed, even if the study was given more seeds later.
+        A returned job may have a new seed, because no two trainings of a trial may share a seed, even if the number of seeds was
+        raised later.
         """
         begun = attempt_once(lambda: self._begin_jobs(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN_STATES}
@@ -113,12 +115,14 @@ class Ledger:
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
                     self._runs.delete(run_id)
                     remaining.append(job)
-            if remaining:  # launchers that withdrew for each other must retry at different times
+            if remaining:  # two launchers that both withdrew their claims must retry at different times
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
     def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create runs for the unclaimed jobs and return them. Add the states of the other jobs to `results`."""
+        """Create runs for the unclaimed jobs and return these runs. Add the states of jobs that are already claimed to
+        `results`.
+        """
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
@@ -143,7 +147,9 @@ class Ledger:
         return claimed
 
     def _resume_run(self, entry: Entry) -> None:
-        """Claim the existing run of a job to continue. Only one tag still shows that the guard had stopped the run."""
+        """Claim the existing run of a job that is to be continued. Afterwards, only one tag shows that the guard had stopped the
+        run.
+        """
         self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
         self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
         tags = self._client.get_run(entry.run_id).data.tags
@@ -155,7 +161,8 @@ class Ledger:
         self._runs.continued.discard(entry.run_id)
 
     def continue_trial(self, trial: str) -> Mapping[str, Entry]:
-        """Open a trial that the guard stopped, so that `begin` continues it. Return its jobs by the names of their runs.
+        """Open a trial that the guard stopped, so that `begin` continues it. Return the jobs of the trial, keyed by the name of
+        their run.
 
         trial: name or number. Raises AdvisorError if the guard did not stop the trial.
         """
@@ -208,7 +215,7 @@ class Ledger:
         attempt_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat. details: values that identify the training. To be called every `claims.HEARTBEAT_S` seconds."""
+        """Send a heartbeat. details: values that identify the training. Call this every `claims.HEARTBEAT_S` seconds."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
@@ -218,7 +225,7 @@ class Ledger:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
-        """Log objective values and their times (ms since 1970) by optimizer step. Points that were already logged do no harm."""
+        """Log {optimizer step: (objective value, time in ms since 1970)}. Points that were already logged do no harm."""
         from mlflow.entities import Metric
 
         metric = self._spec.objective.metric
@@ -227,7 +234,9 @@ class Ledger:
             attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     def mark_stop(self, run_id: str, stop: GuardStop) -> None:
-        """Record that the guard stops a training. Call this before the training ends, so that readers of the store see no crash."""
+        """Record that the guard stops a training. Call this before the training ends, so that readers of the tracking store do not
+        see a crash.
+        """
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text()))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
@@ -235,12 +244,12 @@ class Ledger:
     def deliver_left_records(self, records: ExitRecords) -> None:
         """Deliver the exit records that failed launchers left on disk."""
         for record in records.read_left_records():
-            with suppress(RefusedError):  # the record's run was deleted meanwhile
+            with suppress(RefusedError):  # the run of the record has been deleted
                 self.deliver(record)
             records.forget(record.name)
 
     def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
-        """Log all data of an exit record and end its run, with the result of `end`."""
+        """Log all data of an exit record to MLflow and end the record's run. Return the result of `end`."""
         self.log(record.run_id, record.points)
         attempt_once(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s, stop=record.stop)
@@ -277,9 +286,9 @@ class Ledger:
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DeliveringError
         marked = run.data.tags.get(contract.TAG_STOPPED)
-        stop = read_guard_stop(marked) or stop  # the hook's guard may have recorded a stop first
+        stop = read_guard_stop(marked) or stop  # the guard in our hook may have recorded a stop first
         if stop is not None and self._has_reached(run, stop.length):
-            exit, stop = Exit(0), None  # the training reached its length before the request to stop reached it
+            exit, stop = Exit(0), None  # the training reached its planned length before it received the request to stop
             if marked is not None:
                 self._client.delete_tag(run_id, contract.TAG_STOPPED)
         if stop is not None:
@@ -306,7 +315,7 @@ class Ledger:
         self._client.set_tag(run.info.run_id, contract.TAG_LAUNCH, text)
 
     def _has_reached(self, run: Any, length: float | None) -> bool:
-        """Return whether the training evaluated its objective at its planned length."""
+        """Return whether the training evaluated the objective at its planned number of steps."""
         points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
         return is_last_step(max((p.step for p in points), default=-1), length)
 
@@ -322,7 +331,7 @@ class Ledger:
         return Outcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return the status and error of a job, from its exit and from what the training logged to MLflow."""
+        """Return (status, error) of a job, based on the training's exit and on the data that it logged to MLflow."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason
@@ -337,7 +346,7 @@ class Ledger:
         for run in attempt_once(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
-                continue  # not launched by us, already recorded, or interrupted
+                continue  # skip trainings that we did not launch, and jobs whose end is already recorded
             if self._claimant.is_overdue(claim):
                 claims.kill_training(claim)
                 self.end(run_id, Exit(-9, timed_out=True))

@@ -24,27 +24,29 @@ _PERMANENT_ERROR_CODES = {
     "UNAUTHENTICATED",
 }
 MAX_STORE_WAIT_S = 600.0
-"""Maximum seconds to wait for an unreachable store when no training is running."""
+"""Maximum seconds to wait for an unreachable tracking store while no training is running."""
 MAX_RETRY_PAUSE_S = 30.0
-"""Maximum seconds between two attempts to reach the store."""
+"""Maximum seconds between two attempts to reach the tracking store."""
 DELIVERY_POLL_S = 0.2
 """Seconds between two checks whether the hook has delivered a run's data."""
 MAX_VALUE_CHARS = 5000
-"""Maximum characters of a parameter's value: the smallest limit among servers of all versions."""
+"""Maximum number of characters of a parameter's value: the smallest limit among all versions of MLflow's server."""
 
 Result = TypeVar("Result")
 
 
 class LaterError(Exception):
-    """The store is unreachable, and the call should be repeated later."""
+    """Raised if the tracking store is unreachable; the call should be repeated later."""
 
 
 class DeliveringError(LaterError):
-    """The store is reachable, but the hook may still be delivering the run's data."""
+    """Raised if the tracking store is reachable, but our hook may still be delivering the run's data."""
 
 
 class RefusedError(AdvisorError):
-    """The store rejects the call and would reject a retry: a run or experiment was deleted, or a name is invalid."""
+    """Raised if the tracking store rejects a call and would also reject a retry, because a run or experiment was deleted or a name
+    is invalid.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Outcome:
     status: str
     """One of `contract.STATUSES`."""
     best: float | None
-    """Best finite value of the objective; None if there is none."""
+    """Best finite value of the objective; None if there is no finite value."""
     error: str | None = None
 
 
@@ -66,12 +68,12 @@ class Entry:
     key: Key
     state: State
     params: Mapping[str, str]
-    """Hyperparameters as text, as MLflow stores them."""
+    """Hyperparameter values as text, in the form that MLflow stores."""
     seed: str = ""
     outcome: Outcome | None = None
     """Result of the job; None until it is done."""
     continued: str = ""
-    """Tag text of the guard's stop after which the job is continued; empty for other jobs."""
+    """Text of the tag that records the guard's stop, if the job is continued after this stop; else empty."""
     resumes: bool = False
     """Whether the training resumes from its last checkpoint."""
 

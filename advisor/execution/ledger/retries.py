@@ -1,4 +1,6 @@
-"""Decides which trials of earlier launches a launch begins again; without `--retry`, failed trials that logged nothing."""
+"""Decides which trials of earlier launches a launch begins again. By default, these are failed trials that logged nothing;
+`--retry` changes this.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ _MAX_LISTED_METRICS = 8
 
 @dataclass(frozen=True)
 class Retry:
-    """Which trials of earlier launches this launch begins again. MLflow keeps the old runs of these trials as deleted."""
+    """Which trials of earlier launches this launch begins again. MLflow keeps the old runs of restarted trials, marked as
+    deleted.
+    """
 
     command: str | None = None
-    """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
+    """Fingerprint of this launch's command, which claims record; None for trainings in a Python loop."""
     trials: Literal["none", "silent", "failed", "all"] = "none"
-    """silent: failed trials that logged nothing, unless their launcher still runs · failed: all failed trials · all: all ended
-    trials, unless their launcher still runs
+    """Trials to begin again. silent: failed trials that logged nothing, unless their launcher still runs · failed: all failed
+    trials · all: all ended trials, unless their launcher still runs
     """
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
@@ -36,14 +40,16 @@ class Retry:
 
 
 def training_metrics(metrics: Iterable[str]) -> list[str]:
-    """Return the names of the training's metrics, sorted, without device metrics and without the extremes of windows."""
+    """Return the sorted names of the metrics that the training logged, without device metrics and without minima and maxima over
+    logging windows.
+    """
     return sorted(m for m in metrics if not (is_window_or_system_metric(m) or m.startswith("device/")))
 
 
 def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:
     """Return the reason why a trial has no value of the objective, and suggest the metric that was probably meant.
 
-    stated: objective that the training itself declared, if any.
+    stated: objective that the training script itself declared, if any.
     """
     logged = training_metrics(metrics)
     if not logged:

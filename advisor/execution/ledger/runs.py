@@ -19,7 +19,7 @@ from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import StudyInExperiment, find_study, places
 
 _MAX_SINGLE_QUERIES = 8
-"""Maximum number of trials to query one by one. If more are wanted, all runs of the study are read."""
+"""Maximum number of trials to query one by one. For more trials, all runs of the study are read in one query."""
 _STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
 
@@ -32,12 +32,16 @@ class StudyRuns:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again; None before the first reading, which excludes trials that fail later."""
+        """Ids of the runs whose trials are begun again, fixed at the first reading so that trials that fail later are not included;
+        None before that.
+        """
         self.continued: set[str] = set()
-        """Ids of the runs that the guard stopped and that this launch is to continue. A run that has been resumed is removed."""
+        """Ids of the runs that the guard stopped and that this launch will continue. Once a run has been resumed, its id is
+        removed.
+        """
 
     def runs(self, trial: int | None = None) -> list[Any]:
-        """Return all runs of the study, or only those of one trial."""
+        """Return all runs of the study or, if `trial` is given, only the runs of this trial."""
         of_study = f"tags.`{contract.TAG_STUDY}` = {quote_study_name(self._spec.study)}"
         of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
         return self._search_runs(self._id, of_study + of_trial)
@@ -72,7 +76,7 @@ class StudyRuns:
         return [entries[key] for key in sorted(entries)]
 
     def delete(self, run_id: str) -> None:
-        """Delete a run in MLflow, which keeps it as deleted; another launcher may have been faster."""
+        """Delete a run in MLflow, which keeps it as deleted; another launcher may already have done this."""
         if self._client.get_run(run_id).info.lifecycle_stage == "active":
             self._client.delete_run(run_id)
 
@@ -104,7 +108,7 @@ class StudyRuns:
             yield Entry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes_from_checkpoint(tags))
 
     def stopped(self) -> dict[str, Entry]:
-        """Return the jobs that the guard stopped, by the name of their runs."""
+        """Return the jobs that the guard stopped, keyed by the name of their run."""
         runs = [run for run in self.runs() if contract.TAG_STOPPED in run.data.tags]
         names = {str(run.info.run_id): str(run.info.run_name) for run in runs}
         return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
@@ -131,7 +135,9 @@ class StudyRuns:
         return Outcome(status, best, self.error(run, status))
 
     def _status_of(self, run: Any) -> str:
-        """Return the recorded status, or infer it if none is recorded or the objective was corrected to a logged metric."""
+        """Return the recorded status of a run. Infer the status if none is recorded, or if the study's objective has since been
+        corrected to a logged metric.
+        """
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
@@ -153,7 +159,7 @@ class StudyRuns:
         return (min if objective.direction == "minimize" else max)(values, default=None)
 
     def has_objective(self, run: Any) -> bool:
-        """Return whether the run logged the study's objective. The training itself may have declared another objective."""
+        """Return whether the run logged the study's objective. The training script may have declared a different objective."""
         return self._spec.objective.metric in run.data.metrics
 
     def status(self, run: Any) -> str:
@@ -162,7 +168,7 @@ class StudyRuns:
         return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
 
     def earlier(self) -> list[Entry]:
-        """Return the comparable trials of the preceding studies, first round first.
+        """Return the comparable trials of the preceding studies, oldest round first.
 
         Trials are comparable if they have the same objective, learning-rate schedule and number of steps.
         """
@@ -173,7 +179,9 @@ class StudyRuns:
         ]
 
     def _preceding_studies(self) -> list[StudyInExperiment]:
-        """Return the preceding studies, first round first, except probes and studies with another declared schedule."""
+        """Return the preceding studies, oldest round first. Skip probes and studies whose declared schedule differs from this
+        study's.
+        """
         known, line = places(self._uri), list[StudyInExperiment]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
@@ -186,7 +194,7 @@ class StudyRuns:
         return [place for place in line if place.spec is None or _has_schedule(place.spec, schedule)]
 
     def _runs_in(self, place: StudyInExperiment) -> list[Any]:
-        """Return the study's runs, oldest first. If no run of the experiment names a study, return all its runs."""
+        """Return the study's runs, oldest first. If no run of the experiment names a study, return all runs of the experiment."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
@@ -213,7 +221,7 @@ class StudyRuns:
         return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
 
     def _has_ended(self, run: Any) -> bool:
-        """Return True if a run of another study has ended and no launcher will begin its job again."""
+        """Return True if a run of a different study has ended and no launcher will begin its job again."""
         claim = _claim_of(run)
         if not claim:
             return bool(run.info.status != "RUNNING")
@@ -221,7 +229,7 @@ class StudyRuns:
 
 
 def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
-    """Return whether a study has this schedule and is no probe, so that its trials may be comparable."""
+    """Return whether a study has this learning-rate schedule and is not a probe, so that its trials may be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 

@@ -1,7 +1,8 @@
-"""Search in blocks of trials: after each block, the analysis decides whether the space is right. Nothing here reads or trains.
+"""Plans a search in blocks of trials. After each block, an analysis decides if the search space is right. This package neither
+reads tracking stores nor trains.
 
-`Search.next_block` is the whole policy: from the blocks that have been trained, it derives the next one. It has no other state, so
-a search that was interrupted makes the same decisions after it resumes.
+`Search.next_block` derives the next block only from the blocks that have been trained. So a search that was interrupted makes the
+same decisions after it resumes.
 """
 
 from advisor.planning.blocks.model import Analyst, Block, Kind, Trained

@@ -1,4 +1,4 @@
-"""The data of a search in blocks, and the interface of the analysis that it asks."""
+"""Data classes for a search in blocks, and the interface of the analysis that plans its studies."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ class Trained:
     id: str
     """Identifies the trial for the analyst."""
     setting: Mapping[str, Value]
-    """The hyperparameters that the trial was given."""
+    """The hyperparameter values that the trial was given."""
     params: Mapping[str, Value]
-    """The hyperparameters that the trial logged; a training may round the given values."""
+    """The hyperparameter values that the trial logged; a training may round the given values."""
     cost: float
     """Best value of the objective, negated if higher is better; NaN if the trial failed."""
     steps: int
     """Planned steps."""
     schedule: Mapping[str, Value] = field(default_factory=dict)
     probe: str | None = None
-    """Kind of the special study that the trial belongs to; trials of special studies are no candidates."""
+    """Kind of the special study (such as a search for a warmup) to which the trial belongs, else None. Trials of special studies
+    cannot become the best setting.
+    """
     paid: int | None = None
-    """Steps that count towards the budget if the trial was stopped early; None if all planned steps count."""
+    """Number of steps that count towards the budget if the trial was stopped early; None if all planned steps count."""
 
     @property
     def failed(self) -> bool:
@@ -47,7 +49,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Block:
-    """Trials between two decisions."""
+    """A block of trials: the trials between two decisions of the search."""
 
     kind: Kind
     spec: StudySpec
@@ -61,15 +63,15 @@ class Block:
 
 
 class Analyst(Protocol):
-    """Interface of the analysis, which also knows what the training supports."""
+    """Interface of the analysis that plans the studies of a search. It also knows which settings the training supports."""
 
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis of these trials of a study plans; None without one.
+        """Return the first study that the analysis of these trials plans; None if it plans none.
 
-        prepare: adapts a planned study to this search, before the effects of the study are predicted.
+        prepare: function that adapts a planned study to this search, before the study's effects are predicted.
         """
 
     def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without anything that the training does not support. before: the present space."""
+        """Return the study without changes that the training does not support. before: study with the present search space."""

@@ -1,10 +1,10 @@
-"""Decides what the next block of trials is.
+"""Decides which trials the next block of a search contains.
 
-Quasi-random trials start the search. Then the analysis of all trials in the present space plans the next study. If that study
-extends the space, the search adopts it at once and first draws trials from the part that was not searched before. Otherwise the
-adaptive sampler draws the block from all trials so far, including those outside the present space. It extends a range if it expects
-better results beyond an end than inside. Ranges never shrink: the sampler knows where results are bad. The last trials repeat the
-leading setting with other seeds, as the playbook asks before a setting is adopted.
+Quasi-random trials start the search. Then the analysis of all trials in the present space plans the next study. If the planned
+study extends the space, the search adopts the study at once and first draws trials from the added part of the space. Otherwise the
+adaptive sampler draws the block from all trials so far, including those outside the present space. The sampler extends a range if
+it expects better results beyond an end than inside. Ranges never shrink, because the sampler knows where results are bad. The last
+trials repeat the leading setting with other seeds, as the playbook asks before a setting is adopted.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ from advisor.planning.sampling.adaptive import widened
 from advisor.planning.sampling.halton import sample
 
 BLOCKS = 12
-"""Number of blocks into which the trials of a search are divided: three rounds of four."""
+"""Number of blocks into which the trials of a search are divided."""
 FIRST_BLOCKS = 3
-"""Number of blocks before the first decision: fewer trials tell the rules too little."""
+"""Number of blocks before the first analysis, because the rules need enough trials."""
 MIN_GROWTH = 1.25
-"""Minimum growth factor of the number of trials before an unchanged space is analysed again: fewer new trials add little power."""
+"""Minimum factor by which the number of trials must grow before an unchanged space is analysed again; fewer new trials add little
+statistical power.
+"""
 REPEATS = 4
 """Maximum number of trials at the end that repeat the leading setting; at most a ninth of all trials of the present length."""
 MAX_SHARE = 3
 """A special study may take at most 1 / `MAX_SHARE` of the remaining steps, so that trials remain to use its result."""
 MAX_POINTS = 500
-"""Maximum number of points of a sequence that are tried to find unexplored ones."""
+"""Maximum number of points of a quasi-random sequence that are tried to find points in an unexplored part of the space."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,14 @@ class Search:
     start: StudySpec
     """The study whose space the search starts from."""
     trials: int
-    """Budget, in trials of the starting study's length."""
+    """Budget of the search, as a number of trials of the starting study's training length."""
     analyst: Analyst
     parallel: int = 1
     """Number of trials that are trained at a time; a block has at least as many."""
 
     @property
     def block(self) -> int:
-        """Number of trials of a block."""
+        """Number of trials in each block."""
         return max(self.trials // BLOCKS, self.parallel, 1)
 
     @property
@@ -79,13 +81,13 @@ class Search:
         return (state.decide() if state.affordable else None) or state.repeat()
 
     def space(self, blocks: Sequence[Block]) -> StudySpec:
-        """Return the search space after these blocks."""
+        """Return the study with the search space that applies after these blocks."""
         return _State(self, tuple(blocks)).space
 
 
 @dataclass(frozen=True)
 class _State:
-    """A search after some of its blocks."""
+    """The state of a search after some of its blocks have been trained."""
 
     search: Search
     blocks: tuple[Block, ...]
@@ -98,7 +100,7 @@ class _State:
 
     @cached_property
     def space(self) -> StudySpec:
-        """The present search space. Special studies and repeats do not change it."""
+        """The present search space. Special studies and repeats do not change the search space."""
         spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
         changed = any(b.changes_space for b in self.blocks[1:])
         update = {
@@ -111,7 +113,7 @@ class _State:
 
     @property
     def _space_seed(self) -> int:
-        """Seed of the present space: that of the block that introduced it."""
+        """Sampler seed of the present space: the seed of the block that introduced this space."""
         last = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
         if not self.blocks or self.blocks[last].spec.sampler.kind != "adaptive":
             return self.blocks[last].spec.sampler.seed if self.blocks else self.search.seed
@@ -125,7 +127,7 @@ class _State:
 
     @property
     def affordable(self) -> int:
-        """Number of trials of the present length that are left before the repeats."""
+        """Number of trials of the present training length that the budget still pays for before the final repeats."""
         return self._affordable(self.space)
 
     def _affordable(self, space: StudySpec) -> int:
@@ -135,12 +137,12 @@ class _State:
 
     @property
     def repeated(self) -> int:
-        """Number of repeats since the last other block."""
+        """Number of repeats since the last block that was not a block of repeats."""
         return sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
 
     @cached_property
     def analysed_trials(self) -> int:
-        """Number of trials at the last analysis that changed nothing; 0 if the space was changed after it."""
+        """Number of trials at the last analysis that did not change the space; 0 if the space was changed after this analysis."""
         if not self.blocks:
             return 0
         last, before = self.blocks[-1], _State(self.search, self.blocks[:-1])
@@ -170,7 +172,9 @@ class _State:
         return Block("probe", planned)
 
     def _answered(self, probe: StudySpec) -> bool:
-        """Return whether a special study asked the same question before, with numbers that differ by less than a factor of 2."""
+        """Return whether an earlier special study asked the same question, with numbers that differ from this study's by less than
+        a factor of 2.
+        """
         before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
         now = probe.starts_from or {}
         return any(
@@ -186,9 +190,9 @@ class _State:
         return self._adopt(_baseline(probe.spec) if following is None or following.probe is not None else following)
 
     def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
-        """Return the first study that the analysis plans, as one of this search; None without one.
+        """Return the first study that the analysis plans, adapted to this search; None if the analysis plans none.
 
-        If the study gets a block of trials, its predictions are about these trials.
+        If the study gets a block of trials, the predictions in its file are about these trials.
         """
         sampler = Sampler(seed=self.search.seed + len(self.done))
 
@@ -202,12 +206,16 @@ class _State:
         return self.search.analyst.next_study(spec, trials, prepare)
 
     def _adopt(self, planned: StudySpec | None) -> Block | None:
-        """Return a block of the planned study if it changes the space and the budget suffices for it; else an adaptive block."""
+        """Return a block of the planned study if the study changes the space and the budget is large enough for it; else a block of
+        the adaptive sampler.
+        """
         changing = self._changing(planned) if planned is not None else None
         return changing or self.adaptive(self.space)
 
     def _changing(self, planned: StudySpec) -> Block | None:
-        """Return a block of the planned study; None if the space stays, or the budget does not suffice for another length."""
+        """Return a block of the planned study; None if the study does not change the space, or if the budget is too small for its
+        training length.
+        """
         if not self._is_worthwhile(planned):
             return None
         spec = hull(self.space, planned)
@@ -220,8 +228,8 @@ class _State:
         return block or self.adaptive(spec, kind="extend")
 
     def _is_worthwhile(self, spec: StudySpec) -> bool:
-        """Return whether the study searches and, if it has another length of training, leaves steps for one more block and the
-        repeats.
+        """Return whether the study searches hyperparameters. If its training length differs from the present one, also require that
+        the budget then suffices for one more block and the repeats.
         """
         longer = not trains_alike(spec, self.space)
         return bool(spec.searched) and (not longer or (FIRST_BLOCKS + 1) * self.search.block <= self._affordable(spec))
@@ -234,8 +242,9 @@ class _State:
         return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
 
     def _extend(self, spec: StudySpec, count: int) -> Block | None:
-        """Return at most `count` trials from the part of a space that lies outside the present space; None if there is no such
-        part."""
+        """Return at most `count` trials from the part of the study's space that lies outside the present space; None if no part
+        lies outside.
+        """
         count = min(count, self._affordable(spec))
         points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
@@ -243,7 +252,9 @@ class _State:
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
 
     def adaptive(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
-        """Return an adaptive block, in a wider space if the model expects more improvement beyond an end; None at the end."""
+        """Return a block of the adaptive sampler, in a wider space if the model expects more improvement beyond a range's end; None
+        at the end of the search.
+        """
         space = self.search.analyst.legal(widened(space, observations(space, self.done)), self.space)
         count = min(self.search.block, self._affordable(space))
         update = {"sampler": Sampler(kind="adaptive", seed=self.search.seed), "trials": count, "settings": ()}
@@ -266,7 +277,7 @@ class _State:
 
 
 def _searched_values(spec: StudySpec, params: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the values of the hyperparameters that the study searches; the study states or computes the others."""
+    """Return the values of the hyperparameters that the study searches, because the study file fixes or computes all others."""
     return {name: value for name, value in params.items() if name in spec.searched}
 
 

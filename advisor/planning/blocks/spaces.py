@@ -1,4 +1,4 @@
-"""Compares search spaces, and finds the trials that are data of a study."""
+"""Compares search spaces, and finds the trials that count as data of a study."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from advisor.planning.sampling.adaptive import Observation
 
 
 def steps_of(spec: StudySpec) -> int:
-    """Return the steps of a trial; 1 if the study does not state them, so that a budget of steps is one of trials."""
+    """Return the number of steps of a trial. If the study does not state it, return 1, so that a budget of steps is a budget of
+    trials.
+    """
     return spec.max_train_steps or 1
 
 
 def hull(before: StudySpec, after: StudySpec) -> StudySpec:
-    """Return the later study with ranges and choices that contain the earlier ones: the sampler knows where results are bad.
+    """Return the later study with ranges and choices extended to contain the earlier ones. Ranges need not shrink, because the
+    sampler knows where results are bad.
 
     A hyperparameter that the later study fixes stays fixed.
     """
@@ -42,7 +45,7 @@ def same_space(spec: StudySpec, other: StudySpec) -> bool:
 
 
 def changed(before: StudySpec, after: StudySpec) -> list[str]:
-    """Return the hyperparameters that only the later study searches, or that it searches with other ends or choices."""
+    """Return the hyperparameters that only the later study searches, or that it searches with different range ends or choices."""
     old, new = _domains(before), _domains(after)
     return [name for name in new if new[name] != old.get(name)]
 
@@ -57,13 +60,13 @@ def trains_alike(spec: StudySpec, other: StudySpec) -> bool:
 
 
 def comparable(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
-    """Return the trials with the study's steps and schedule, wherever they lie."""
+    """Return the trials with the study's number of steps and schedule, inside or outside its search space."""
     wanted = steps_of(spec), dict(spec.schedule or {})
     return [t for t in trials if t.probe is None and (t.steps, dict(t.schedule)) == wanted]
 
 
 def within(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
-    """Return the trials that lie in the space and have its steps and schedule: they are data of the study."""
+    """Return the trials that count as data of the study: they lie in its space and have its number of steps and schedule."""
     return [t for t in comparable(spec, trials) if _lies_in(spec, spec.completed(t.params))]
 
 
@@ -80,7 +83,9 @@ def _lies_in(spec: StudySpec, params: Mapping[str, Value]) -> bool:
 
 
 def observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
-    """Return all trials with the study's steps and schedule, wherever they lie, for the adaptive sampler."""
+    """Return, for the adaptive sampler, all trials with the study's number of steps and schedule, inside or outside its search
+    space.
+    """
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     return [
         Observation(spec.completed(t.params), None if t.failed else sign * t.cost) for t in comparable(spec, trials)

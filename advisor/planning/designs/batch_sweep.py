@@ -6,8 +6,9 @@ Playbook: "Determining the feasible batch sizes and estimating training throughp
 The number `from` is the smallest batch size to try.
 
 *What.* Each of eight batch sizes is trained for `STEPS` steps, and each size is twice the previous one. A trial that runs out of
-memory is recorded as such, and the other trials still run. The rule on throughput analyses the result.
-`advisor_pytorch.probes.batch_size_sweep` measures the same in one process with the training's own step function.
+memory is recorded as such, and the remaining trials still run. The rule on throughput analyses the result.
+`advisor_pytorch.probes.batch_size_sweep` also measures throughput and memory, but in one process with the training's own step
+function.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from advisor.planning.base import best_setting, fixed_parameters
 
 SIZES = 8
 STEPS = 200
-"""Steps per batch size: the first steps compile, fill caches and start loaders, so shorter trials are unreliable."""
+"""Number of steps per batch size. The first steps compile, fill caches and start data loaders, so shorter trials would be
+unreliable.
+"""
 PROBE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."
@@ -43,7 +46,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
 
 
 def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:
-    """Return a study of eight batch sizes that start at `smallest` and double."""
+    """Return a study of eight batch sizes: the first is `smallest`, and each further size is twice the one before."""
     sizes = tuple(smallest * 2**i for i in range(SIZES))
     why = "powers of two until the device runs out of memory; use the largest size that still raises the throughput"
     return StudySpec(

@@ -24,7 +24,7 @@ class Design(Protocol):
     """Function that makes a new study, or changes to the next study (`base`), from the analysed study."""
 
     def __call__(self, request: RunPlan, study: Study, base: StudySpec, /) -> StudySpec | tuple[Change, ...]:
-        """Return the new study, or the changes to `base`."""
+        """Return the new study that the design creates, or its changes to `base`."""
 
 
 DESIGNS: Mapping[PlanName, Design] = {

@@ -2,17 +2,18 @@
 
 Playbook: "Gradient clipping".
 
-*When.* The loss jumps in the middle of training, the gradient norm has outliers, training is unstable despite
-clipping, or the best learning rate is close to rates that fail. Numbers: `p90` and `median` of the unclipped gradient
-norms, `norms` (the number of these norms), `threshold` (the current clipping threshold, if training is unstable with it), and
-`raised_from` (the current threshold, if it clips most updates).
+*When.* The loss jumps in the middle of training, the gradient norm has outliers, training is unstable despite clipping, or the best
+learning rate is close to rates that fail. Numbers: `p90` and `median` of the unclipped gradient norms, `norms` (the number of these
+norms), `threshold` (the current clipping threshold, if training is unstable with it), and `raised_from` (the current threshold, if
+it clips most updates).
 
-*What.* The threshold becomes a nuisance parameter of the next study with a log range. Its low end is the median norm, but at most
-two thirds of the 90th percentile; its high end is as far above the 90th percentile on the log scale. If gradients are already
-clipped, smaller thresholds are tried. Clipping more than half of all updates amounts to a lower learning rate, so the low end
-is never chosen below the median norm. A threshold that clipped most updates made each of them about as long as the learning rate
-times the threshold. If the threshold is raised, the range of the learning rate moves down, so that updates keep their length, with
-a decade of room above, because the length of updates then shrinks with the gradients.
+*What.* The clipping threshold becomes a nuisance parameter of the next study, with a log range. The low end of the range is the
+median norm, but at most two thirds of the 90th percentile of norms. On the log scale, the high end is as far above the 90th
+percentile as the low end is below it. If training is unstable although gradients are already clipped, smaller thresholds are tried.
+Clipping more than half of all updates amounts to a lower learning rate, so the low end is never chosen below the median norm. If a
+threshold clips most updates, the length of each update is about the learning rate times the threshold. So if the threshold is
+raised, the range of the learning rate moves down to keep the length of updates. The range leaves a decade of room at its high end,
+because the unclipped updates shrink with the gradients.
 """
 
 from __future__ import annotations
@@ -29,21 +30,27 @@ from advisor.model.study import Study
 from advisor.stats.curve import HUGE
 
 MIN_REACH = 1.5
-"""Minimum ratio of the 90th percentile to the range's low end, and of the current threshold to the range's high end."""
+"""Minimum ratio of the norms' 90th percentile to the threshold range's low end, and of the current threshold to the range's high
+end.
+"""
 REACH_BELOW_THRESHOLD = 3.0
-"""Ratio of each end of the range to its middle, if the range lies below the current threshold."""
+"""Factor between the middle and each end of the threshold's range, if the range lies below the current threshold."""
 
 ROOM = 10.0
-"""Ratio of the new range's high end to the learning rate whose updates are as long as the longest previous updates."""
+"""Ratio of the high end of the new learning-rate range to the learning rate whose updates are as long as the longest previous
+updates.
+"""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
-    """Return the changes that search the clipping threshold, and move the learning rate if the threshold is raised."""
+    """Return the changes that search the clipping threshold and, if the threshold is raised, move the learning-rate range down."""
     return (_search_threshold(request.numbers, base), *_rate(request.numbers, instability.rate_name(study), base))
 
 
 def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
-    """Return the change of the learning rate that keeps the length of updates if a threshold that clipped most is raised."""
+    """Return the change of the learning-rate range that keeps the length of updates if a threshold that clipped most updates is
+    raised.
+    """
     old, raised_from = base.parameters.get(name or ""), numbers.get("raised_from")
     if name is None or old is None or raised_from is None or old.low is None or old.high is None:
         return ()

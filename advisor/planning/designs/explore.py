@@ -1,15 +1,16 @@
-"""The design `explore`: more trials in the same space, if the data cannot tell what matters or where the optimum lies.
+"""The design `explore`: more trials in the same space, if the data show neither which hyperparameters matter nor where the optimum
+lies.
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, whether
-results improve beyond the end of a range near which the best trial lies, or which of the compared values is best.
+*When.* No rule recommends a change, and at least one of four facts is unknown: if any hyperparameter has an effect, how much
+results vary between seeds, if results improve beyond the range end near the best trial, or which of the compared values is best.
 Repeating the best trial instead would measure a setting that may soon be replaced; an adaptive search would not try all compared
 values equally often.
 
-*What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but
-at most doubling their number, or `RATE_TRIALS` in total if they are fewer. The existing trials count as data of this study. The
-notes state the effect that would be found.
+*What.* The same study with more trials: enough to detect an effect of `EFFECT` standard deviations between seeds and to fit a
+quadratic response. The number of trials is at most doubled, or raised to `RATE_TRIALS` in total if that is more. The existing
+trials count as data of this study. The study's notes state the smallest effect that the trials can detect.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from advisor.planning.designs.exploit import best_lies_inside
 from advisor.planning.states import Evidence, trials_needed
 
 ADD_TRIALS = "Add trials"
-"""Start of the goal of a study with more trials of the same space."""
+"""First words of the goal of a study that adds trials in the same space."""
 
 
 def explore(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: Evidence
 ) -> StudySpec | None:
-    """Return the study with more trials; None if more trials are not needed, or would show nothing."""
+    """Return the study with more trials; None if more trials are not needed or would show nothing new."""
     if (
         not any(p.numeric for p in base.searched.values())
         or study.spec.sampler.kind == "adaptive"
@@ -61,7 +62,7 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
 
 
 def missing_trials(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
-    """Return the number of further trials that would answer the question, at most as many as were tried; 0 if no more are
+    """Return the number of further trials that the open questions need, at most as many as were already run; 0 if none are
     needed.
     """
     searched, tried, results = len(base.searched), len(settings.read(study)), settings.read(study).successes
@@ -74,7 +75,7 @@ def missing_trials(study: Study, base: StudySpec, evidence: Evidence, at_end: bo
 
 
 def still_compares(study: Study, spec: StudySpec) -> bool:
-    """Return whether the study still compares the values of a hyperparameter, as its file declares."""
+    """Return whether the next study still compares the values of a hyperparameter, as the analysed study's file declares."""
     return any(p.role == "scientific" and name not in study.inferred for name, p in spec.searched.items())
 
 

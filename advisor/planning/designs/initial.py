@@ -6,10 +6,11 @@ and fixed hyperparameters".
 *When.* The user runs `advisor init` for a project without a study.
 
 *What.* A simple, fast start with one goal: a constant learning rate and, unless requested, no regularisation. The number of trials
-per compared value decides which hyperparameters are tuned; the others keep their defaults. For Adam and its variants, the learning
-rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's "substantially more").
-For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. A hyperparameter that the user
-defines under another name (`lr`) replaces the default one. If `final_train_steps` is set, trials take a tenth of these steps.
+per compared value decides which hyperparameters are tuned; all other hyperparameters keep their defaults. For Adam and its
+variants, the learning rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's
+"substantially more"). For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. A
+hyperparameter that the user defines under another name (`lr`) replaces the default one. If `final_train_steps` is set, each trial
+trains for a tenth of these steps.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from advisor.planning.designs.batch_sweep import PROBE
 from advisor.planning.designs.rounds import SHORT
 
 EVALUATIONS = 50
-"""Number of evaluations per trial; enough for curves to show overfitting, saturation and instability."""
+"""Number of evaluations per trial: enough for the curves to show overfitting, saturation and instability."""
 BEST_CHECKPOINTS = 1
 """Number of best checkpoints that each trial keeps, so that its best step can be selected."""
 REGULARISE = (
@@ -64,7 +65,7 @@ class Wish:
     max_train_steps: int | None = None
     final_train_steps: int | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    """Additional hyperparameters, and ranges that replace the ladder's ranges."""
+    """Additional hyperparameters, and ranges that replace the default ranges of the optimizer's hyperparameters."""
 
 
 def initial(wish: Wish) -> StudySpec:
@@ -123,7 +124,7 @@ def _parameter(rung: TunableHyperparameter, trials: int, wish: Wish) -> Paramete
 
 
 def tuned(rung: TunableHyperparameter) -> Parameter:
-    """Return the hyperparameter of an optimizer's ladder as a searched one, in its usual range."""
+    """Return an optimizer's hyperparameter as a searched parameter with its usual range."""
     budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first to tune"
     why = roles.why(rung.name, "nuisance", f"{budget}; the range is wide on purpose")
     return Parameter(role="nuisance", type="float", low=rung.low, high=rung.high, scale=rung.scale, why=why)
@@ -151,7 +152,7 @@ def _notes(wish: Wish, steps: int | None) -> list[str]:
 
 
 def _never_none(name: str, parameter: Parameter) -> bool:
-    """Return whether every trial uses the regulariser: its range or choices do not hold 0."""
+    """Return whether every trial uses the regulariser, because its range or choices do not contain 0."""
     return (
         parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)
     )

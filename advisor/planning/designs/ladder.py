@@ -2,14 +2,15 @@
 
 Playbook: "How should Adam's hyperparameters be tuned?": the number of trials decides how many hyperparameters are tuned.
 
-*When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: for example, 12 trials of
-six.
+*When.* Even twice as many trials would be too few to estimate a quadratic response to all searched hyperparameters, for example if
+12 trials search six hyperparameters.
 
-*What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
-matter most, if an effect was found. With fewer trials than are needed to tune a learning rate, only learning rates are searched.
-The others are fixed at the best trial's values, which were good together; medians of several good trials were never tried together.
-The final adaptive search opens them again. The notes state the effect that would be found, and the alternative of searching all of
-them.
+*What.* A search of as many hyperparameters as the number of trials allows, but at least two and every learning rate. Learning rates
+come first, followed by the hyperparameters that matter most, if an effect was found. With too few trials to tune even a learning
+rate, only learning rates are searched. All other hyperparameters are fixed at the best trial's values, because these values were
+good in combination; medians of several good trials were never tried in combination. The final adaptive search varies the fixed
+hyperparameters again. The notes state the smallest effect that the trials can detect, and the alternative of searching all
+hyperparameters.
 """
 
 from __future__ import annotations
@@ -32,22 +33,25 @@ from advisor.planning.base import best_setting
 from advisor.planning.states import settings_needed
 
 MIN_SEARCHED = 2
-"""Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
+"""Minimum number of hyperparameters that the smaller search keeps, unless there are only enough trials for a learning rate."""
 DECADE = 10.0
-"""Maximum ratio between the best learning rate and the ends of its range in a search of the rate alone."""
+"""Maximum ratio between the best learning rate and each end of its range, in a search of only the learning rate."""
 UNPRUNED = (
     "Train these trials to their end, without pruning: early results selected the complete trials so far, so the best settings at "
     "full length may be among those that were pruned."
 )
 """Note for the trials that follow a study whose complete trials were selected by early results."""
 CLEAR = 0.2
-"""Minimum importance that decides which hyperparameter to keep; less is hardly told from noise with so few trials. Our choice."""
+"""Minimum importance (share of the variation between settings that a hyperparameter explains) at which it decides which
+hyperparameters to keep. With so few trials, a smaller share may be noise. Our choice.
+"""
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study of fewer hyperparameters; None if there are enough trials for all, or no values at which to fix the others.
+    """Return the study of fewer hyperparameters; None if there are enough trials for all of them, or no values at which to fix
+    some.
 
-    keep: hyperparameters that stay in any case.
+    keep: hyperparameters that stay searched in any case.
     """
     tried = settings.read(study)
     if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
@@ -74,16 +78,19 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
 
 
 def enough(trials: int, spec: StudySpec) -> bool:
-    """Return whether the trials, or at most twice as many, show a quadratic response of all searched hyperparameters."""
+    """Return whether `trials`, or at most twice as many, are enough to estimate a quadratic response to all searched
+    hyperparameters.
+    """
     return 2 * trials >= settings_needed(len(spec.searched))
 
 
 def narrowed(
     study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = (), least: int = MIN_SEARCHED
 ) -> StudySpec | None:
-    """Return the study with only as many hyperparameters as `trials` show, at least `least`; None if none would be fixed.
+    """Return the study with only as many hyperparameters as `trials` allow, but at least `least`; None if no hyperparameter would
+    be fixed.
 
-    why: the reason to fix the others. keep: hyperparameters that stay in any case.
+    why: the reason to fix the remaining hyperparameters. keep: hyperparameters that stay searched in any case.
     """
     setting = best_setting(study, spec)
     names = [
@@ -104,7 +111,7 @@ def narrowed(
 
 
 def _has_one_usable_value(study: Study, name: str) -> bool:
-    """Return whether all usable trials have the same value of this choice, which no study file declares."""
+    """Return whether `name` is a choice that was not declared in a study file, and all usable trials have the same value of it."""
     parameter = study.searched.get(name)
     if parameter is None or not parameter.options or name not in study.inferred:
         return False
@@ -112,12 +119,12 @@ def _has_one_usable_value(study: Study, name: str) -> bool:
 
 
 def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with a range of learning rates whose upper end lies between the highest usable rate and the rates that
-    diverged.
+    """Return the study with a learning-rate range whose upper end lies between the highest usable learning rate and the learning
+    rates that diverged.
 
-    The range ends at most a decade above the highest usable rate, or half a decade if a lower rate is best. It begins a factor of 3
-    below the best rate if that rate lies at the low end. A few failures do not prove that a rate is too high, but the study's few
-    trials show more below it.
+    The range ends at most a decade above the highest usable learning rate; if a lower rate is the best, at most half a decade above
+    it. If the best learning rate lies at the low end of the range, the range begins a factor of 3 below it. A few failures do not
+    prove that a learning rate is too high, but the study's few trials tell more at lower learning rates.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
@@ -140,10 +147,11 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
-    """Return the study with learning rates that reach half a decade beyond the best rate, if no trial had a rate beyond it.
+    """Return the study with a learning-rate range that reaches half a decade beyond the best rate on each side without trials.
 
-    With so few trials, no rule can tell if results improve there. On a side with other trials, the range reaches at most a
-    decade, unless early results selected the complete trials. keep: hyperparameters whose ranges findings changed; they stay.
+    With so few trials, no rule can tell if results improve there. On a side with trials beyond the best rate, the range reaches at
+    most a decade beyond it, unless early results selected the complete trials. keep: hyperparameters whose ranges findings changed;
+    they stay.
     """
     reach = math.inf if settings.selected_early(study) else DECADE
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
@@ -173,9 +181,9 @@ def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudyS
 
 
 def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
-    """Return the names: learning rates first, then by importance if it is clear, then the optimizer's, then regularisers.
+    """Return the names by relevance: learning rates, hyperparameters of clear importance, those of the optimizer, regularisers.
 
-    A limit on gradient norms comes last: it interacts least with the others.
+    A clipping threshold comes last, because it interacts least with other hyperparameters.
     """
     return sorted(
         names,

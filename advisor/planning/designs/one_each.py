@@ -5,7 +5,8 @@ Playbook: "Creating a set of studies".
 *When.* The user runs `advisor init --compare` to compare values of a hyperparameter.
 
 *What.* Up to three values get a separate study each, in which the nuisance hyperparameters are tuned in the same ranges with the
-same number of trials. Then the best trials of the studies are compared. More values or a numeric range share one study.
+same number of trials. Then the best trials of the studies are compared. If there are more than three values, or a numeric range,
+all values share one study.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from advisor.model.space import Value
 from advisor.model.spec import Parameter, StudySpec
 
 MAX_STUDIES = 3
-"""Maximum number of values that get a separate study each; our choice for the playbook's "a large number"."""
+"""Maximum number of compared values at which each value gets a separate study. Our choice for the playbook's "a large number"."""
 
 
 def one_each(spec: StudySpec, name: str, *, limit: int = MAX_STUDIES) -> tuple[StudySpec, ...]:

@@ -2,11 +2,12 @@
 
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
-*When.* Only a learning rate was searched, the best one is known to within a factor of `RESOLVED`, because results are worse, or
-training fails, on both sides, and a further study of it would only narrow it or add trials.
+*When.* Only a learning rate was searched, and the best one is known to within a factor of `RESOLVED`, because results are worse or
+training fails on both sides of it. A further study of the learning rate would only narrow its range or add trials.
 
-*What.* The next hyperparameter on the optimizer's ladder that all trials share, in its usual range, together with the learning rate
-around its best value: the two interact. Less momentum needs higher rates, and more needs lower ones; the range covers both.
+*What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its best
+value, because the two interact. All trials so far must share one value of the added hyperparameter. With less momentum, the best
+learning rate is higher; with more momentum, it is lower. The range covers both cases.
 If no hyperparameter qualifies, no such study is planned.
 """
 
@@ -28,13 +29,19 @@ from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
 
 RESOLVED = 10.0
-"""Maximum ratio between the nearest worse or failed rates on both sides of the best one. Our choice."""
+"""Maximum ratio between the two nearest learning rates, one on each side of the best one, that are worse or failed, at which the
+best one counts as known. Our choice.
+"""
 DECADE = 10.0
-"""Maximum ratio between 1 - value at the low end of momentum or beta1 and in the trials so far. Our choice."""
+"""Maximum ratio of 1 - value between the low end of a new range of momentum or beta1 and the value in the trials so far. Our
+choice.
+"""
 
 
 def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
-    """Return the study of the learning rate and one more hyperparameter in place of `spec`; None if there is none to search."""
+    """Return a search of the learning rate and one more hyperparameter, to run instead of `spec`; None if there is no further
+    hyperparameter to search.
+    """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log"]
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
@@ -64,7 +71,9 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
 
 
 def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> Parameter:
-    """Return the hyperparameter in its usual range, at most a decade of 1 - value below the value that all trials had."""
+    """Return the hyperparameter in its usual range. For momentum or beta1, 1 - value at the low end is at most ten times 1 - value
+    in the trials so far.
+    """
     now = as_number(fixed.value)
     low, high = min(rung.low, now), max(rung.high, now)
     low = max(low, round_significant(1 - DECADE * (1 - now), 2)) if rung.scale == "reverse-log" else low
@@ -72,11 +81,12 @@ def _new_parameter(rung: TunableHyperparameter, fixed: Parameter, why: str) -> P
 
 
 def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, within: float) -> tuple[float, float]:
-    """Return the ratios of the new range's ends to the best rate: at least half a decade.
+    """Return the ratios of the ends of the new learning-rate range to the best learning rate; each end is at least half a decade
+    away.
 
-    With momentum m, a step is as long as a step without momentum at rate / (1 - m), so the best rate changes with 1 - m. The best
-    rate is known to within the factor `within`, so the true value lies at most the square root of this factor above or below the
-    estimate.
+    A step with momentum m is as long as a step without momentum at the learning rate lr / (1 - m), so the best learning rate is
+    proportional to 1 - m. The best learning rate is known to within a factor of `within`, so its true value lies at most the square
+    root of `within` above or below the estimate.
     """
     if rung.name != "momentum" or new.low is None or new.high is None:
         return 1 / HALF_DECADE, HALF_DECADE
@@ -86,7 +96,9 @@ def _range_factors(rung: TunableHyperparameter, new: Parameter, now: float, with
 
 
 def _best_rate(study: Study, rate: str) -> tuple[float, float]:
-    """Return the best rate and the ratio between the nearest worse or failed rates on both sides; infinite without both."""
+    """Return (best learning rate, ratio between the two nearest learning rates on both sides that are worse or failed). The ratio
+    is infinite if one side has none.
+    """
     tried = [as_number(t.params.get(rate)) for t in study.trials if study.ended[t.index]]
     best = as_number(study.ranked()[0].params.get(rate)) if study.ranked() else 0.0
     below, above = [r for r in tried if 0 < r < best], [r for r in tried if r > best]
@@ -94,7 +106,9 @@ def _best_rate(study: Study, rate: str) -> tuple[float, float]:
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:
-    """Yield the fixed hyperparameters (name, rung) to search in a study of this size: the optimizer's, or any if it is unknown."""
+    """Yield (name, rung) of the fixed hyperparameters that a study of this size can search: hyperparameters of the optimizer in use
+    or, if the optimizer is unknown, of any optimizer.
+    """
     choosers = [
         p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
     ]

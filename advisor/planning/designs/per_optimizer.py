@@ -2,13 +2,12 @@
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters", "How should Adam's hyperparameters be tuned?".
 
-*When.* Several optimizers were searched with one learning rate for all, or the user runs
-`advisor init --compare optimizer=sgd,adam`. The learning rate is a conditional hyperparameter: SGD's is about a hundred times
-Adam's, so no common range is fair to both.
+*When.* Several optimizers were searched with one learning rate for all, or the user runs `advisor init --compare
+optimizer=sgd,adam`. A good learning rate for SGD is about a hundred times as high as for Adam, so no common range is fair to both.
 
-*What.* One study per optimizer with an equal share of the trials, but at least five. Each tunes the hyperparameters that its ladder
-(`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
-searched range is lower, as in fine-tuning; at least `MIN_OWN` trials of this optimizer then narrow it.
+*What.* One study per optimizer, each with an equal share of the trials, but at least five. Each study tunes the hyperparameters
+that `advisor.model.optimizers` lists for this optimizer and number of trials. The range of the learning rate is the ladder's, or
+lower if the searched range is lower, as in fine-tuning; at least `MIN_OWN` trials of this optimizer then narrow it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from advisor.planning.draft import Part
 
 GOAL = "Tune each optimizer in a separate study"
 MIN_OWN = 6
-"""Minimum number of trials of an optimizer with a result to narrow the usual range of its learning rate. Our choice."""
+"""Minimum number of trials with a result that one optimizer needs before they narrow its usual learning-rate range. Our choice."""
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
 
@@ -43,9 +42,10 @@ def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
 
 
 def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
-    """Return the studies, with the first study that searches several optimizers with one learning rate divided by optimizer.
+    """Return the studies. Replace the first study that searches several optimizers with one learning rate by one study per
+    optimizer.
 
-    Later studies are left out, because they are based on a common range.
+    Drop the studies after it, because they are based on a common range.
     """
     for i, spec in enumerate(specs):
         shared = optimizers.shared_rate(spec)
@@ -55,10 +55,11 @@ def divide_by_optimizer(specs: Sequence[StudySpec]) -> list[StudySpec]:
 
 
 def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[Part]:
-    """Return both ends of the learning rate if the study `own` of one optimizer keeps its usual range.
+    """Return both ends of the learning-rate range, as parts to keep, if the study `own` of one optimizer keeps the optimizer's
+    usual range.
 
-    whole: the studies before `divide_by_optimizer` divides them. The trials at hand narrow the range if enough of them had this
-    optimizer.
+    whole: the studies before `divide_by_optimizer` divides them. Trials so far narrow the learning-rate range if enough of them
+    used this optimizer.
     """
     shared = next(filter(None, map(optimizers.shared_rate, whole)), None)
     if shared is None or shared[0] not in own.parameters:
@@ -123,9 +124,9 @@ def _optimizer_goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> 
 
 
 def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
-    """Return the study of one optimizer with its own hyperparameters.
+    """Return the study of one optimizer, with the hyperparameters of this optimizer.
 
-    lowest: low end of the least usual range of rates.
+    lowest: low end of the lowest usual learning-rate range.
     """
     optimizer = optimizers.optimizer_of(value)
     parameters = dict(spec.parameters)
@@ -151,7 +152,9 @@ def _study_of_optimizer(spec: StudySpec, rate: str, value: Value, lowest: float)
 
 
 def _default_parameter(rung: TunableHyperparameter, trials: int, old: Parameter) -> Parameter:
-    """Return the hyperparameter fixed at its default (moved into its limits), because the study has too few trials to tune it."""
+    """Return the hyperparameter fixed at its default value, because the study has too few trials to tune it. If the default lies
+    outside the declared limits, use the nearest limit.
+    """
     why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
     value = min(max(rung.default, old.reach[0]), old.reach[1])
     return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
@@ -164,7 +167,9 @@ def _rate_of(value: Value) -> TunableHyperparameter:
 def _other_optimizers_parameters(
     parameters: Mapping[str, Parameter], own: Sequence[TunableHyperparameter]
 ) -> list[str]:
-    """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
+    """Return the searched hyperparameters that only other optimizers use, without those on which a further hyperparameter
+    depends.
+    """
     rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
     rungs -= {r.name for r in own}
     used = {n for p in parameters.values() for n in (p.when or {})}
@@ -174,7 +179,7 @@ def _other_optimizers_parameters(
 
 
 def _shift_rate_range(shared: Parameter, usual: TunableHyperparameter, lowest: float, value: Value) -> Parameter:
-    """Return the learning rate in the optimizer's usual range, or lower if the shared range lies below the usual ones."""
+    """Return the learning rate with the optimizer's usual range, or a lower one if the shared range lies below the usual ranges."""
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
@@ -195,5 +200,5 @@ def _optimizer_slug(value: Value, options: Sequence[Value]) -> str:
 
 
 def _name(study: str, slug: str) -> str:
-    """Return the study's name with the optimizer before the number of the round."""
+    """Return the study's name with the optimizer inserted before the round number."""
     return re.sub(r"(-round-\d+)?$", lambda found: f"-{slug}{found[1] or ''}", study, count=1)

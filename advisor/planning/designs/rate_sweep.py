@@ -2,14 +2,14 @@
 
 Playbook: "Choosing the initial configuration", "Deciding how long to train when training is compute-bound".
 
-*When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
+*When.* Only one setting was trained, once or with several seeds, so the effects of hyperparameters are unknown.
 
-*What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
-result was best in the first half of the training, a trial takes twice the steps up to that point, so that the sweep shows at which
-rates results become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below.
-Everything else is fixed, and a warmup in steps is shortened with the training. Several learning rates (of a generator and a
-discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a note asks to log the
-learning rate.
+*What.* Ten learning rates, log-spaced over a decade on each side of the learning rate that was used. Each is trained for a tenth of
+the steps. If the best result came in the first half of training, each trial takes twice the number of steps up to that point, so
+that the sweep shows at which learning rates results become worse again. If the loss blew up early, or every run diverged, the
+learning rates lie in the three decades below the one that was used. All other hyperparameters are fixed, and a warmup in steps is
+shortened in proportion to the training. Several learning rates (of a generator and a discriminator, for example) keep their ratio.
+Without a known learning rate, the setting is repeated, and a note asks to log the learning rate.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from advisor.planning.designs.rounds import SHORT
 from advisor.stats.curve import HUGE
 
 DECADE = 10.0
-"""Ratio of the ends of the range to the learning rate that was used."""
+"""Factor between the learning rate that was used and each end of the sweep."""
 MIN_STEPS = 500
-"""Minimum length of a trial in optimizer steps, but at most a fifth of the training: a tenth of a short training shows too
-little.
+"""Minimum length of a trial in optimizer steps, because a tenth of a short training shows too little. Trials still take at most a
+fifth of the training.
 """
 EVALUATIONS = 20
-"""Number of evaluations of a trial; enough to see divergence and to rank the learning rates."""
+"""Number of evaluations per trial: enough to see divergence and to rank the learning rates."""
 LOG_RATE = (
     "Log the learning rate as a parameter (for example mlflow.log_param('learning_rate', rate)); then the next study can sweep it, "
     "which is the first thing to tune."
@@ -46,13 +46,15 @@ LOG_RATE = (
 
 
 def of_one_setting(study: Study) -> bool:
-    """Return whether the study is a first one with a single setting: one run, or repeats with other seeds."""
+    """Return whether the study is the first of its lineage and trained a single setting, once or with several seeds."""
     first = study.spec.round == 1 and study.spec.parent is None and study.spec.baseline is None
     return first and study.probe is None and not study.searched and bool(study.ranked() or _all_diverged(study))
 
 
 def too_high(study: Study) -> bool:
-    """Return whether most runs of the only setting blew up early or all diverged, so that its learning rate is too high."""
+    """Return whether the learning rate of the only setting is too high, because most of its runs blew up early or all of them
+    diverged.
+    """
     runs = study.ranked()
     return _all_diverged(study) or 2 * sum(unstable_early(study, t) for t in runs) > len(runs)
 
@@ -62,7 +64,9 @@ def _all_diverged(study: Study) -> bool:
 
 
 def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return the sweep; without a known learning rate, the repeats with a note, or None if they were run already."""
+    """Return the sweep of the learning rate. If no learning rate is known, return repeats of the setting with a note, or None if
+    the setting was repeated already.
+    """
     setting = best_setting(study, base) or setting_of(study.trials[0], base)
     rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < HUGE]
     if not rates:
@@ -106,7 +110,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
 
 
 def _of_all(study: Study, steps: int, final: int | None) -> str:
-    """Return a number of steps as text, with that of the full training if it is another one: "200 of the full 2,000 steps"."""
+    """Return a number of steps as text, such as "200 of the full 2,000 steps" if the full training is longer."""
     return f"{steps:,} of the full {study.length(final)}" if final else study.length(steps)
 
 
@@ -129,7 +133,7 @@ def _shorten_training(spec: StudySpec, study: Study) -> StudySpec:
 
 
 def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
-    """Return the study with a warmup that is fixed in steps scaled with the steps, which were `length`."""
+    """Return the study. If it fixes a warmup in steps, scale the warmup with the training length, which was `length`."""
     for name, parameter in spec.parameters.items():
         warmup = parameter.value
         if "warmup" in name.lower() and isinstance(warmup, int) and not isinstance(warmup, bool) and warmup > 1:
@@ -140,7 +144,7 @@ def _with_shorter_warmup(spec: StudySpec, length: int) -> StudySpec:
 
 
 def _early_best(study: Study, length: int) -> float:
-    """Return the median step of the best result of the runs if it lies in the first half of the training; else 0."""
+    """Return the median over runs of the step with the best result, if it lies in the first half of training; else 0."""
     curves = [study.cost_curve(t).finite for t in study.ranked()]
     steps = [float(c.steps[int(np.argmin(c.values))]) for c in curves if len(c) > 1]
     best = float(np.median(steps)) if steps else 0.0

@@ -3,10 +3,10 @@
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration".
 
 *When.* A decision depends on the variation between seeds: the rule `adopt` requests the design if a lead may be due to seeds.
-It also follows every study after which nothing is left to change.
+The design also follows every study after which nothing is left to change.
 
 *What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five. A
-setting that already has N runs is not repeated. If the study compares a few settings and does not search, all are repeated.
+setting that already has N runs is not repeated. If the study only compares a few given settings, all of them are repeated.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from advisor.model.words import clean, listed, setting
 from advisor.planning.base import name_of_round
 
 SEEDS = 5
-"""Default number of seeds for the best trial; our choice: the smallest number that shows the variation between seeds."""
+"""Default number of seeds for the best trial. We chose the smallest number that shows the variation between seeds."""
 
 REPEAT_GOAL = "Repeat the best setting"
-"""Start of the goal of a study that repeats the best setting."""
+"""First words of the goal of a study that repeats the best setting."""
 
 
 def repeat_goal(spec: StudySpec) -> str:
-    """Return the goal of a study that repeats the best setting, or of one that repeats several to compare them."""
+    """Return the goal of a study that repeats the best setting, or that repeats several settings to compare them."""
     if not spec.settings:
         return f"{REPEAT_GOAL}: {spec.seeds} seeds, to measure the variation between them"
     compared = list(spec.searched.items())
@@ -39,7 +39,7 @@ def repeat_goal(spec: StudySpec) -> str:
 def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
     """Return the study that repeats the best trial; None if there is no best trial or it has already been repeated.
 
-    unnamed: repeat a trial that logged no hyperparameters, too.
+    unnamed: True to also repeat a trial that logged no hyperparameters.
     """
     ranked = study.ranked()
     if not ranked or not (ranked[0].params or unnamed):
@@ -57,6 +57,6 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
     )
     spec = again.apply(base)
     goal = repeat_goal(spec)
-    if not ranked[0].params and ranked[0].commit:  # then the code is the setting
+    if not ranked[0].params and ranked[0].commit:  # without hyperparameters, the code is the setting
         goal = f"{REPEAT_GOAL}, commit {clean(ranked[0].commit[:12])}{goal.removeprefix(REPEAT_GOAL)}"
     return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": goal, "notes": base.notes})

@@ -2,14 +2,15 @@
 
 Playbook: "Deciding how long to train when training is compute-bound".
 
-*When.* The best trials still improve at their end, also on training data, and the study states the final number of
-steps (`final_train_steps`). Also if nothing is left to change in a study of short runs.
+*When.* The best trials still improve at their end, also on training data, and the study states the final number of steps
+(`final_train_steps`). The design is also used if nothing is left to change in a study of short runs.
 
 *What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the best two or three
-settings for the final length: their ranking may change, so one is too few, and untested values are not worth a long run. Together
-they take at most as many steps as the previous round. If one long run costs more than the previous round, round 2 has a single run
-and a note about its cost. So that runs do not end with many tiny steps, a linear decay keeps its length after a longer constant
-part; a cosine is stretched. If the schedule is unknown or constant, the rate decays linearly over as many steps as a short run.
+settings for the final length. One setting would be too few, because the ranking may change with the length; untested values are not
+worth a long run. Together they take at most as many steps as the previous round. If one long run costs more than the previous
+round, round 2 has a single run and a note about its cost. A linear decay keeps its number of steps and follows a longer constant
+part, so that runs do not end with many tiny updates. A cosine schedule is stretched. If the schedule is unknown or constant, the
+rate decays linearly over as many steps as a short run.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from advisor.model.study import Study
 from advisor.planning.base import best_setting, computed_parameter
 
 SHORT = 0.1
-"""Length of the short runs as a share of the final length."""
+"""Training length of the short runs, as a share of the final training length."""
 MAX_LONG_RUNS = 3
 ALIKE = 0.02
-"""Maximum distance of two values, as a share of the range on its scale, at which they count as equal. Our choice."""
+"""Maximum distance between two values of a hyperparameter, as a share of the range on its scale, at which they count as equal. Our
+choice.
+"""
 ASK = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
 
 
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the study of long runs; if the study does not state the final length, return the advice to state it."""
+    """Return the study of long runs; if `base` does not state the final number of steps, return the advice to state it."""
     final, short = base.final_train_steps, study.spec.max_train_steps
     setting = best_setting(study, base)
     if final is None:
@@ -72,7 +75,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], number: int) -> list[dict[str, Value]]:
-    """Return the values of the best settings, `first` and then others that differ from those before."""
+    """Return the values of the best settings: `first`, followed by the next best ones that differ from all before."""
     best = [first]
     for trials in settings.read(study).trials:
         values = {n: v for n, v in base.completed(dict(trials[0].params)).items() if n in base.parameters}
@@ -110,7 +113,7 @@ def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str,
 
 
 def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Parameter]:
-    """Return the hyperparameters for the long runs: fixed if the settings agree, else with the values of the settings."""
+    """Return the hyperparameters for the long runs: fixed if the settings agree, else a list of the settings' values."""
     parameters = {}
     for name, value in best[0].items():
         values = tuple(dict.fromkeys(s[name] for s in best))
@@ -128,7 +131,9 @@ def _transferred_parameters(best: list[dict[str, Value]], base: StudySpec) -> di
 
 
 def _transfer_likelihood(name: str) -> str:
-    """Return how likely, according to the playbook, a value of this hyperparameter transfers to longer runs; empty if unsaid."""
+    """Return a phrase for how likely a value of this hyperparameter transfers to longer runs, according to the playbook; empty if
+    the playbook does not say.
+    """
     if "warmup" in name.lower() or "init" in name.lower():
         return ": warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.belongs_to_optimizer(name):

@@ -2,12 +2,13 @@
 
 Playbook: "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep".
 
-*When.* There is no baseline yet and compute does not limit training: `advisor init --find-steps N`. N is a number of steps within
-which some trial fits its training data, or a generous guess. Numbers: `steps` (N), `low` and `high` (the learning rates).
+*When.* There is no baseline yet, compute does not limit training, and the user runs `advisor init --find-steps N`. N is a number of
+steps within which at least one trial should fit its training data, or a generous guess. Numbers: `steps` (N), `low` and `high` (the
+learning rates).
 
 *What.* A grid of eight constant learning rates, each trained for N steps without data augmentation and regularisation. A rule
-analyses it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an
-end of the grid, the grid is moved. If no trial fits its training data, N is increased.
+analyses the grid: the number of steps of the fastest trial becomes the first `max_train_steps`. If the fastest learning rate lies
+at an end of the grid, the grid is moved. If no trial fits its training data, N is increased.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
 
 
 def _rates(low: float, high: float) -> tuple[float, ...]:
-    """Return log-spaced learning rates from low to high without duplicates, rounded to two digits if they then stay distinct."""
+    """Return log-spaced learning rates from low to high without duplicates. They are rounded to two digits if they stay distinct
+    after rounding.
+    """
     even = [float(r) for r in np.geomspace(low, high, RATES)]
     short = tuple(round_significant(r, 2) for r in even)
     return short if len(set(short)) == RATES else tuple(dict.fromkeys(round_significant(r, 12) for r in even))
@@ -97,7 +100,7 @@ def _fixed(name: str, parameter: Parameter) -> Parameter:
 
 
 def _off(parameter: Parameter) -> Value | None:
-    """Return the value that switches a regulariser off; None if it is unknown."""
+    """Return the value that switches the regulariser off; None if this value is unknown."""
     values = parameter.options or (parameter.value,)
     if parameter.type == "bool" or all(isinstance(v, bool) for v in values):
         return False

@@ -2,15 +2,15 @@
 
 Playbook: "Learning rate warmup".
 
-*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers:
-`unstable_learning_rate` (the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple
-of it at which training should become stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
+*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers: `unstable_learning_rate`
+(the lowest rate that failed, or the best rate if that is higher) and `times` (the multiple of it at which training should become
+stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
 
-*What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The rate
-rises linearly from 0 over `warmup_steps` and then stays constant for twice as long. `warmup_steps` takes four log-spaced values
-from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A separate rule analyses
-the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if the warmup exceeds 5 %
-of them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
+*What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The
+learning rate rises linearly from 0 over `warmup_steps` steps and then stays constant for twice as many steps. `warmup_steps` takes
+four log-spaced values from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A
+separate rule analyses the result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if
+the warmup exceeds 5 % of them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ EVALUATIONS = 50
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the study of warmups. If no unstable rate is known, search the warmup in the next study; without steps, advise."""
+    """Return the study of warmup lengths. If no unstable learning rate is known, return the change that searches the warmup in the
+    next study; if the number of steps is unknown, return advice.
+    """
     steps = base.max_train_steps
     if steps is None or MAX_WARMUP * steps < 2 or targets.steps_are_epochs(study):
         text = f"Warm the learning rate up from 0 over at least {MIN_WARMUP} optimizer steps, at most a tenth of the training."
@@ -55,9 +57,9 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _search_warmup(base, name, steps)
-    # A study of warmups has no best rate: the learning rate in this setting is the one that failed.
+    # A study of warmups has no best learning rate, because the learning rate in its settings is the one that failed.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
-    # A low rate that was unstable for another reason is no limit: the best trial trains above it.
+    # If the best trial has a higher learning rate than an unstable one, the instability had a different cause and is not a limit.
     unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
     times = _times_within_usual(study, rate, unstable, request.numbers.get("times", TIMES))
     peak, lengths, parameters = (
@@ -91,14 +93,16 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
 
 
 def _times_within_usual(study: Study, rate: str, unstable: float, times: float) -> float:
-    """Return the ratio of the peak to the unstable learning rate, limited so that the peak is not beyond the usual rates."""
+    """Return the ratio of the peak learning rate to the unstable one, limited so that the peak does not exceed the usual learning
+    rates.
+    """
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
     return times if times * unstable <= limit else round_significant(limit / unstable, 3)
 
 
 def candidates(steps: int) -> tuple[int, ...]:
-    """Return log-spaced warmup lengths for a training of this many steps; the longest is a tenth of it."""
+    """Return log-spaced warmup lengths for a training of `steps` steps; the longest warmup takes a tenth of these steps."""
     longest = int(MAX_WARMUP * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
     even = np.geomspace(shortest, longest, LENGTHS)

@@ -1,1 +1,3 @@
-"""First studies for language models, one study file each. Their leading comments are copied to the user's file."""
+"""Recipes for first studies of language models, one study file each. The file's leading comment is copied to the user's study
+file.
+"""

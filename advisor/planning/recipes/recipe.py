@@ -17,9 +17,11 @@ from advisor.planning.recipes import step_law
 
 RECIPES = ("sft", "lora", "dpo", "grpo", "pretrain")
 TOKEN_RECIPES = ("sft", "lora", "pretrain")
-"""Recipes whose length can be given in training tokens. DPO counts pairs, and GRPO writes its own completions."""
+"""Recipes whose training length can be given in tokens. This is impossible for DPO, which counts pairs, and for GRPO, whose
+completions the model generates.
+"""
 BATCH_TOKENS = 65_536
-"""Default number of tokens in a batch of fine-tuning: 32 sequences of 2,048 tokens."""
+"""Default number of tokens in a batch for fine-tuning: 32 sequences of 2,048 tokens."""
 MIN_STEPS = 10
 """Minimum number of optimizer steps of a study whose length is given in tokens."""
 _FOLDER = Path(__file__).parent
@@ -27,7 +29,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeWish:
-    """The user's requirements for the first study of a recipe. None: as in the recipe."""
+    """The user's requirements for the first study of a recipe. A field that is None keeps the recipe's value."""
 
     recipe: str
     study: str
@@ -72,7 +74,7 @@ def read(recipe: str) -> tuple[str, StudySpec]:
 
 
 def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
-    """Return the study with this number of steps, and its warmup and evaluations in proportion."""
+    """Return the study with this number of steps, and with its warmup and evaluation interval scaled in proportion."""
     factor = steps / (spec.max_train_steps or steps)
     schedule = dict(spec.schedule or {})
     schedule["warmup_steps"] = round(factor * float(schedule["warmup_steps"]))
@@ -81,7 +83,7 @@ def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
 
 
 def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
-    """Return the study with its steps limited to what the tokens allow, and a note on how the tokens were counted."""
+    """Return the study with its number of steps limited by the number of tokens, and with a note on how the tokens were counted."""
     steps = math.ceil(tokens / batch_tokens)
     if steps < MIN_STEPS:
         raise AdvisorError(
@@ -97,7 +99,9 @@ def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
 
 
 def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
-    """Return the study of pre-training with learning rates around the predicted rate, and with the predicted batch."""
+    """Return the study of pre-training with a learning-rate range around the predicted learning rate, and with the predicted batch
+    size.
+    """
     size = wish.model_parameters
     if size is None:
         raise AdvisorError(
@@ -125,7 +129,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
 
 
 def _batch_note(tokens: int, wish: RecipeWish) -> str:
-    """Return a note on the predicted batch, and on the number of tokens if we chose it."""
+    """Return a note on the predicted batch size and, if we chose the number of tokens, on this number."""
     predicted = (
         f"Step Law predicts a batch of {_format_large_number(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
     )
@@ -138,7 +142,7 @@ def _batch_note(tokens: int, wish: RecipeWish) -> str:
 
 
 def _times(factor: Value | None, rate: float) -> float:
-    """Return a multiple of the rate with three significant digits."""
+    """Return the learning rate times `factor`, with three significant digits."""
     return float(f"{float(factor or 0) * rate:.3g}")
 
 
@@ -158,7 +162,7 @@ def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec
 
 
 def _without_predictions_outside(spec: StudySpec) -> StudySpec:
-    """Return the study without a prediction of a value that the user's ranges exclude."""
+    """Return the study without predictions of values that the user's ranges exclude."""
     ranges = {n: p for n, p in spec.searched.items() if p.numeric}
     kept = (
         p
@@ -171,8 +175,8 @@ def _without_predictions_outside(spec: StudySpec) -> StudySpec:
 
 
 def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:
-    """Return the study with this number of trials; if this is not the number of its settings, the trials are drawn from the
-    space.
+    """Return the study with this number of trials. If the number differs from that of the study's listed settings, draw the trials
+    from the search space.
     """
     if trials is None or trials == spec.trials:
         return spec

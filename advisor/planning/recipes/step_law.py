@@ -1,7 +1,7 @@
-"""Step Law: the best learning rate and batch size of pre-training, predicted from the size of the model and of its data.
+"""Step Law: predicts the best learning rate and batch size of pre-training from the size of the model and of the training data.
 
-Li et al. 2025, "Predictable Scale: Part I, Step Law", arXiv:2503.04715, fitted to 3,700 trainings. We use it only to
-centre the first study.
+Li et al. 2025, "Predictable Scale: Part I, Step Law", arXiv:2503.04715, fitted to 3,700 trainings. We use it only to centre the
+first study.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ arXiv:2203.15556)."""
 
 
 def learning_rate(parameters: float, tokens: float) -> float:
-    """Return the predicted best peak learning rate. parameters: their number without embeddings. tokens: training tokens."""
+    """Return the predicted best peak learning rate. parameters: number of the model's parameters without embeddings. tokens: number
+    of training tokens.
+    """
     return float(1.79 * parameters**-0.713 * tokens**0.307)
 
 
@@ -24,5 +26,5 @@ def batch_tokens(tokens: float) -> float:
 
 
 def practical_batch_tokens(tokens: float) -> int:
-    """Return the power of two nearest to the predicted batch, on a logarithmic scale."""
+    """Return the power of two that, on a logarithmic scale, is nearest to the predicted number of tokens in a batch."""
     return int(2 ** max(round(math.log2(batch_tokens(tokens))), 0))

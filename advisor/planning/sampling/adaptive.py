@@ -1,7 +1,9 @@
-"""Draws trials based on earlier results: Bayesian optimisation with a Gaussian process, the playbook's choice to exploit.
+"""Draws trials based on earlier results, by Bayesian optimisation with a Gaussian process. This is the playbook's choice for
+exploitation.
 
-Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and its earlier trials, so any launcher can
-compute it at any time. Trials outside the present space inform the model as well: no result is lost when a range moves.
+Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and earlier trials, so any launcher can
+compute the same suggestion at any time. Trials outside the present space also inform the model, so no result is lost when a range
+moves.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ from advisor.planning.sampling.response import Axes, ResponseModel
 from advisor.stats.widening import widen_range
 
 MIN_RESULTS = 10
-"""Minimum number of trials with a result for adaptive suggestions; with fewer, the Halton sequence is continued."""
+"""Minimum number of trials with a result for adaptive suggestions; with fewer, trials continue the Halton sequence."""
 EDGE = 0.1
-"""Share of a range, on its scale, that counts as its end."""
+"""Share of a range, on its scale, that counts as near its end."""
 STEP = 0.5
-"""Share of its width by which a range grows in one step."""
+"""Growth of a range in one step, as a share of the range's width."""
 _UNIFORM = 1000
 """Number of candidates that are spread over the whole space."""
 _NEAR = 60
 """Number of candidates near each of the `_BASES` best points."""
 _BASES = 5
 _SCALES = (0.5, 0.2, 0.05)
-"""Standard deviations of the steps to candidates near a point, in lengths of the ranges; the best candidates are refined twice."""
+"""Standard deviations of the random steps from a point to candidates near it, as shares of the ranges. Each further value refines
+the best candidates once more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Observation:
 
     params: Mapping[str, Value]
     value: float | None = None
-    """Value of the objective. If it is None or not finite and the trial has ended, the trial has failed."""
+    """Value of the objective. If the trial has ended and the value is None or not finite, the trial has failed."""
     running: bool = False
     """Whether the trial is still running; if so, `value` is ignored."""
 
@@ -54,10 +58,11 @@ def suggest(
 ) -> list[dict[str, Value]]:
     """Return the next `count` trials of a study, each as {parameter: value}, like `halton.sample`.
 
-    history: earlier trials, from any sampler and also from outside the space. Failed trials teach the model where trials fail
+    history: earlier trials, from any sampler, inside or outside the search space. Failed trials teach the model where trials fail
     (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials and for earlier suggestions of the
-    same call, the model's prediction replaces the result. number: 0-based index of the first trial in the Halton sequence, while
-    it continues; default is the length of the history. Equal study, history (in order) and number yield equal trials.
+    same call, the model's prediction replaces the result. number: 0-based index in the Halton sequence of the first trial, as long
+    as trials continue this sequence; by default, the length of the history. Equal study, history (in order) and number yield equal
+    trials.
     """
     observations: list[Observation] = list(history)
     first = len(observations) if number is None else number
@@ -72,7 +77,7 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     """Return the study with each range extended beyond an end at which more improvement is expected than anywhere inside.
 
     Only ends near which a leading trial lies are considered. A range grows by half of its width and at least as far as
-    `widening.widen_range` moves it, within the declared limits. Returns the study itself if no range grows.
+    `widening.widen_range` moves it, within the declared limits. If no range grows, return the study itself.
     """
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:
@@ -123,7 +128,7 @@ def _random(spec: StudySpec, history: Sequence[Observation]) -> np.random.Genera
 
 
 def _model(spec: StudySpec, axes: Axes, history: Sequence[Observation]) -> ResponseModel | None:
-    """Return the model of the history, or None with too few results."""
+    """Return the response model fitted to the history; None if there are too few results."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     known = [p for p in history if axes.comparable(p.params)]
     costs = np.array([sign * p.value if p.feasible and p.value is not None else math.nan for p in known])
@@ -134,7 +139,7 @@ def _model(spec: StudySpec, axes: Axes, history: Sequence[Observation]) -> Respo
 
 
 def _candidates(axes: Axes, model: ResponseModel, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return points of the space and the logarithms of their expected improvements, the best first."""
+    """Return (points of the space, logarithms of their expected improvements), best first."""
     points = np.vstack([axes.uniform(_UNIFORM, rng), axes.near(model.leaders(_BASES), _NEAR, _SCALES[0], rng)])
     merits = model.merits(points)
     for scale in _SCALES[1:]:

@@ -19,9 +19,9 @@ from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
 MAX_TRIALS = 1_000_000
-"""Maximum number of trials in a sequence: more than any study has, but few enough to skip one by one."""
+"""Maximum number of trials in a sequence. No study has more, and this many points can be skipped one by one."""
 _MAX_REFUSED = 1000
-"""Maximum number of consecutive points in forbidden regions; a space with more is rejected with an error."""
+"""Maximum number of consecutive points in forbidden regions. If a space has more, an error rejects it."""
 _BLOCK = 256
 """Number of points that are computed at once."""
 
@@ -32,8 +32,8 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
 
     A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If a
     parameter's condition (`when`) is not met, the trial lacks this parameter. Points in forbidden regions are skipped. If only one
-    list of choices is searched, every choice appears once before any choice is repeated. Stated `settings` are yielded in their
-    order, and then again. Raises AdvisorError for invalid numbers and for adaptive samplers.
+    list of choices is searched, every choice appears once before any choice is repeated. If the study lists `settings`, these are
+    yielded in order; after the last one, they start again. Raises AdvisorError for invalid numbers and for adaptive samplers.
     """
     if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
         raise AdvisorError(
@@ -53,7 +53,7 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
 
 
 def _complete_setting(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a stated setting together with fixed and derived parameters."""
+    """Return a setting that the study lists, completed with fixed and derived parameters."""
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     trial = spec.completed(_active_parameters(spec, {**fixed, **setting}))
     return {name: trial[name] for name in spec.parameters if name in trial}

@@ -17,17 +17,21 @@ from advisor.planning.sampling import halton as quasirandom
 from advisor.stats.surface import Surface, compress_costs
 
 _ABSENT = 0.5
-"""Position on an axis of a trial that lacks the hyperparameter."""
+"""Position that a trial gets on an axis if it lacks the hyperparameter of this axis."""
 _BEYOND_SCALE = 0.2
-"""Standard deviation of the steps along the other axes to points beyond a range, in lengths of the ranges."""
+"""Standard deviation, as a share of the ranges, of the random steps along all axes except the one on which a point lies beyond its
+range.
+"""
 _FAILS_ABOVE = 0.5
-"""Level between the indicator of a result (0) and of a failure (1)."""
+"""Level of the failure indicator above which a trial is predicted to fail; the indicator is 0 for a result and 1 for a failure."""
 _LEAST_SPREAD = 0.05
-"""Minimum standard deviation of the indicator of failures: a few trials never prove that a setting always works."""
+"""Minimum standard deviation of the predicted failure indicator, because a few trials never prove that a setting always works."""
 
 
 class Axes:
-    """The searched hyperparameters of a study as axes: numbers first, each 0 to 1 on its scale; choices by their index."""
+    """The searched hyperparameters of a study as axes of a space. Numeric axes come first, with positions from 0 to 1 on their
+    scale; choices are represented by their index.
+    """
 
     def __init__(self, spec: StudySpec) -> None:
         self.spec = spec
@@ -59,7 +63,9 @@ class Axes:
         return self._rounded(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
 
     def near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
-        """Return `count` random points of the space near each of these points; each new point differs in some of the axes."""
+        """Return `count` random points of the space near each of these points. Each new point differs from the given one on some of
+        the axes.
+        """
         base = np.repeat(points, count, axis=0)
         moves = rng.random(base.shape) < 0.5
         moves[np.arange(len(base)), rng.integers(len(self.names), size=len(base))] = True
@@ -88,8 +94,9 @@ class Axes:
         count: int,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """Return `count` points near each of these points. In each new point, one hyperparameter lies outside its range but inside
-        its wider range."""
+        """Return `count` points near each of these points. In each new point, one hyperparameter lies outside its present range but
+        inside the range in `wider`.
+        """
         out = self.near(points, count, _BEYOND_SCALE, rng)
         low, high = self.spec.parameters[name].to_unit(list(wider))
         ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)
@@ -116,7 +123,7 @@ class Axes:
         return list(out.values())
 
     def _rounded(self, points: FloatArray) -> FloatArray:
-        """Return the points with each integer hyperparameter at the position of an integer."""
+        """Return the points with the positions of integer hyperparameters moved to the nearest integer."""
         points = points.copy()
         for j, name in enumerate(self.names):
             parameter = self.spec.parameters[name]
@@ -148,7 +155,9 @@ class ResponseModel:
         return np.asarray(self._points[np.argsort(self._expected, kind="stable")[:count]])
 
     def merits(self, points: FloatArray) -> FloatArray:
-        """Return the logarithm of the expected improvement on the best expected cost so far, times the probability of a result."""
+        """Return the merit of each point: the logarithm of (expected improvement on the best expected cost so far, times the
+        probability of a result).
+        """
         columns = self._axes.columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
         return merits + self._log_success(columns)
@@ -166,7 +175,7 @@ class ResponseModel:
 
 
 def _log_improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
-    """Return the logarithm of the expected improvement on `best`, with its asymptotic form far above it."""
+    """Return the logarithm of the expected improvement on `best`; far above `best`, use the asymptotic form."""
     z = (best - mean) / spread
     with np.errstate(divide="ignore", invalid="ignore"):
         direct = np.log(stats.norm.pdf(z) + z * stats.norm.cdf(z))

@@ -1,1 +1,1 @@
-"""The parts of `closed_loop.py`: tasks, contenders, results and the table."""
+"""The parts of the benchmark `closed_loop.py`: tasks, contenders, results and the table."""

@@ -1,4 +1,5 @@
-"""This project's loop as a contender: `advisor tune`'s search in blocks (`advisor.planning.blocks`) on a benchmark's task."""
+"""Runs this project's loop as a contender: the search in blocks of `advisor tune` (`advisor.planning.blocks`) on a benchmark's
+task."""
 
 from __future__ import annotations
 
@@ -30,16 +31,16 @@ def _rules() -> tuple[Rule, ...]:
 
 
 def search_by_advisor(task: Task, seed: int) -> SearchResult:
-    """Run the loop."""
+    """Run the loop of studies on a task."""
     return _AdvisedSearch(task, seed).chosen()
 
 
 ROUND_TRIALS = (12, 24, 48)
-"""Numbers of trials of the first study of one round, by seed."""
+"""Numbers of trials in the first study of the contender "one round", by seed."""
 
 
 def one_round(task: Task, seed: int) -> SearchResult:
-    """Run one study and then the next study as planned, and judge the predictions in its file."""
+    """Run one study and then the next study that the analysis plans, and judge the predictions in the next study's file."""
     loop = _AdvisedSearch(task, seed)
     update = {"sampler": Sampler(seed=seed), "trials": ROUND_TRIALS[seed % len(ROUND_TRIALS)]}
     start = task.start.model_copy(update=update)
@@ -57,20 +58,20 @@ def one_round(task: Task, seed: int) -> SearchResult:
 
 @dataclass
 class _AdvisedSearch:
-    """Trains the blocks, and implements the analyst of their trials."""
+    """Trains the blocks of trials, and acts as the analyst of these trials."""
 
     task: Task
     seed: int
     outcomes: list[tuple[Outcome, int]] = field(default_factory=list)
-    """The outcome and the seed of each trial; a trial's id is its index."""
+    """Outcome and seed of each trial; a trial's id is its index in this list."""
     verdicts: Sequence[Verdict] = ()
-    """The verdicts of the last analysis."""
+    """Verdicts of the rules in the last analysis."""
     log: list[str] = field(default_factory=list)
     predictions: list[tuple[float, bool]] = field(default_factory=list)
-    """(stated probability, whether it came true) of each prediction that could be judged."""
+    """(stated probability, whether the prediction came true) for each prediction that could be judged."""
 
     def chosen(self) -> SearchResult:
-        """Search and return the choice."""
+        """Run the search and return its choice."""
         start = self.task.start.model_copy(update={"sampler": Sampler(seed=self.seed)})
         search, blocks = Search(start, self.task.trials, self), list[Block]()
         while (block := search.next_block(blocks)) is not None:
@@ -86,7 +87,7 @@ class _AdvisedSearch:
     # --- training ---------------------------------------------------------------------------------------------------------------
 
     def _train_block(self, block: Block, earlier: Sequence[Trained]) -> Block:
-        """Return the block with its trials."""
+        """Train the trials of the block and return the block with them."""
         trials = list[Trained]()
         for params in self._draw_settings(block.spec, lambda: [*earlier, *trials]):
             setting = Setting(params, steps_of(block.spec), dict(block.spec.schedule or {}))
@@ -118,7 +119,7 @@ class _AdvisedSearch:
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis plans."""
+        """Return the first of the studies that the analysis plans next."""
         chosen = [self.outcomes[int(t.id)] for t in trials]
         assembled = study(spec, [outcome for outcome, _ in chosen], [seed for _, seed in chosen])
         following, self.verdicts = first_study(assembled, _rules(), prepare)
@@ -129,11 +130,11 @@ class _AdvisedSearch:
         return following
 
     def legal(self, spec: StudySpec, _before: StudySpec, /) -> StudySpec:
-        """Return the study without fields that the task does not support."""
+        """Return the study without the fields that the task does not support."""
         return self.task.legal(spec)
 
     def _judge(self, space: StudySpec, trials: Sequence[Trained]) -> None:
-        """Judge the predictions for a study by its trials."""
+        """Judge, by its trials, the predictions made for a study."""
         chosen = [self.outcomes[int(t.id)] for t in trials]
         assembled = study(space, [outcome for outcome, _ in chosen], [seed for _, seed in chosen])
         by_rule = {v.rule: v for v in self.verdicts}

@@ -1,6 +1,6 @@
-"""Other searches on the same task with the same number of trials.
+"""Searches by other tools on the same task, with the same number of trials.
 
-A failed trial is reported to the search with the worst cost so far, because these samplers do not learn from a missing result.
+A failed trial is reported to the search with the worst cost so far, because these samplers do not learn from missing results.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from advisor.model.spec import Parameter, StudySpec
 from loop.task import Setting, Task
 
 WIDER = 10.0
-"""Factor by which the contenders named "wider" extend each range at either end."""
+"""Factor by which the contenders named "wider" extend each range at both ends."""
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search."""
+    """The result of one search."""
 
     setting: Setting
     seen: float
-    """Cost of the best trial."""
+    """Cost of the search's best trial."""
     trials: int
     steps: int
-    """Training steps of all trials."""
+    """Total training steps of all trials."""
     log: tuple[str, ...] = ()
-    """One line for each decision and each block of trials."""
+    """One line for each decision, and for each block of trials."""
     predictions: tuple[tuple[float, bool], ...] = ()
-    """(stated probability, whether it came true) of each prediction that could be judged."""
+    """(stated probability, whether the prediction came true) for each prediction that could be judged."""
 
 
 Search = Callable[[Task, int], SearchResult]
 
 
 def searches() -> dict[str, Search]:
-    """Return the installed contenders by name."""
+    """Return the searches of the installed tools, by name."""
     contenders: dict[str, Search] = {
         "TPE": lambda task, seed: _optuna("TPESampler", task, task.start, task.trials, seed),
         "GP": lambda task, seed: _optuna("GPSampler", task, task.start, task.trials, seed),
@@ -58,7 +58,7 @@ def searches() -> dict[str, Search]:
 
 
 def widened_space(task: Task) -> StudySpec:
-    """Return the starting space with every range extended tenfold on both sides, up to the limits of the hyperparameter."""
+    """Return the starting space with every range extended tenfold at both ends, up to the limits of the hyperparameter."""
     parameters = {
         n: _widen_parameter(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()
     }
@@ -74,7 +74,7 @@ def _widen_parameter(name: str, parameter: Parameter) -> Parameter:
     else:
         length = parameter.high - parameter.low
         low, high = parameter.low - WIDER * length, parameter.high + WIDER * length
-    # A value at a limit is not allowed, so stop after nine tenths of the distance.
+    # A value exactly at a limit is not allowed, so the range ends after nine tenths of the distance to the limit.
     low = max(low, parameter.low - 0.9 * (parameter.low - floor)) if math.isfinite(floor) else low
     high = min(high, parameter.high + 0.9 * (ceiling - parameter.high)) if math.isfinite(ceiling) else high
     if parameter.type == "int":
@@ -84,7 +84,7 @@ def _widen_parameter(name: str, parameter: Parameter) -> Parameter:
 
 
 class _TrialTally:
-    """The trials of one search."""
+    """Runs and counts the trials of one search."""
 
     def __init__(self, task: Task, spec: StudySpec, seed: int) -> None:
         self._task, self._spec, self._seed = task, spec, seed
@@ -94,7 +94,7 @@ class _TrialTally:
         self.worst, self.count = math.nan, 0
 
     def run(self, params: dict[str, Value]) -> float:
-        """Train and return the cost, or the worst cost so far if the training failed."""
+        """Train a trial and return its cost, or the worst cost so far if the training failed."""
         steps = self._spec.max_train_steps or 1
         setting = Setting({**self._fixed, **params}, steps, dict(self._spec.schedule or {}))
         cost = self._task.run(setting, 1000 * self._seed + self.count).cost
@@ -107,7 +107,7 @@ class _TrialTally:
         return cost
 
     def chosen(self) -> SearchResult:
-        """Return the best trial, or the last one if none had a result."""
+        """Return the best trial, or the last trial if none had a result."""
         assert self._last is not None
         cost, setting = self._best or (math.nan, self._last)
         return SearchResult(setting, cost, self.count, self.count * setting.steps)
@@ -141,7 +141,7 @@ def _suggest(trial: Any, name: str, parameter: Parameter) -> Value:
 
 def _ax(task: Task, seed: int) -> SearchResult:
     with _silence_libraries():
-        # Imported dynamically so that type checking does not depend on the installation.
+        # Imported dynamically, so that type checking does not depend on whether Ax is installed.
         client_of: Any = import_module("ax.api.client")
         configs: Any = import_module("ax.api.configs")
         spec, tally = task.start, _TrialTally(task, task.start, seed)

@@ -1,4 +1,4 @@
-"""Assembles a study from logged trainings in memory, as the advisor would read it from a store."""
+"""Assembles a study from the logs of trainings in memory, as the advisor would read the study from a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loop.task import Outcome
 
 
 def study(spec: StudySpec, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> Study:
-    """Return the study of these trainings, in the order in which they ran."""
+    """Return the study of these trainings, which are in the order in which they ran."""
     runs = [
         Run(
             id=f"trial-{i}",

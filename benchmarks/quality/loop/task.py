@@ -1,4 +1,4 @@
-"""The interface of a task: a starting space that may be wrong, and a training to call."""
+"""Interface of a tuning task: a starting space that may be wrong, and a training to call."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from advisor.model.space import FloatArray, IntArray, Value
 from advisor.model.spec import StudySpec
 
 Space = Literal["wrong", "too wide", "right"]
-"""Kind of a starting space: wrong (without the best setting), too wide, or right."""
+"""Kind of a starting space: wrong (it excludes the best setting), too wide, or right."""
 FIRST_JUDGED_SEED = 1_000_000
-"""First seed of the final judgements; searches use lower seeds."""
+"""First seed for judging the chosen settings; searches use lower seeds."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Hyperparameters of a training, its steps and its schedule."""
+    """The hyperparameters, number of steps and schedule of a training."""
 
     params: Mapping[str, Value]
     steps: int
@@ -27,51 +27,52 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The log of one training. Lower costs are better."""
+    """The log of one training. Lower costs are better; a cost may be NaN."""
 
     status: Literal["complete", "diverged"]
     params: Mapping[str, Value]
-    """Hyperparameters as trained; tables round them to the grid."""
+    """Hyperparameters with which the model was trained; tables round them to the grid."""
     curves: Mapping[str, tuple[IntArray, FloatArray]]
-    """(steps, values), each of shape (n,), by metric name."""
+    """(steps, values) by metric name; both have shape (n,)."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts that the hook would note, under the names of `advisor.contract`."""
+    """Facts that the training hook would log, under the names of `advisor.contract`."""
     cost: float = math.nan
-    """The best value of the objective over the training; NaN if it diverged."""
+    """Best value of the objective over the training; NaN if the training diverged."""
 
 
 class Task(Protocol):
-    """A problem to tune."""
+    """A problem for which hyperparameters are tuned."""
 
     @property
     def name(self) -> str:
-        """Name in the table."""
+        """Name of the task in the table of results."""
 
     @property
     def fault(self) -> str:
-        """Fault of the starting space; empty if it has none."""
+        """Description of the fault of the starting space; empty if it has none."""
 
     @property
     def kind(self) -> Space:
-        """The kind of the starting space."""
+        """Kind of the starting space: wrong, too wide or right."""
 
     @property
     def floor(self) -> float:
-        """The lowest cost that `judge` can return; NaN if unknown."""
+        """The lowest cost that `judge` can return for the task; NaN if unknown."""
 
     @property
     def start(self) -> StudySpec:
-        """The starting space; the objective is minimised."""
+        """The starting space of a search, whose objective is minimised."""
 
     @property
     def trials(self) -> int:
-        """Budget of a search, in trials of `start.max_train_steps` each."""
+        """Budget of a search: number of trials, each of `start.max_train_steps` steps."""
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Train once; the same setting and seed give the same outcome."""
+        """Run one training; the same setting and seed give the same outcome."""
 
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:
-        """Return (expected cost of the setting that a search with this seed chose, standard deviation between seeds)."""
+        """Return (expected cost of the setting that the search with this seed chose, standard deviation of its cost between
+        training seeds)."""
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without fields that the training does not support."""
+        """Return the study without fields that the training does not support."""

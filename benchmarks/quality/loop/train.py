@@ -1,4 +1,5 @@
-"""Trains in memory and returns the data that the hook would log; without a store, thousands of trainings are affordable."""
+"""Trains in memory and returns the data that the hook would log; thousands of trainings are affordable because there is no
+store."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from advisor.model.space import FloatArray, IntArray, Value
 from loop.task import Outcome
 
 DIVERGED_LOSS = 1e6
-"""Training loss above which the training stops as diverged."""
+"""Training loss above which a training is stopped as diverged."""
 
 
 class _TrainingLog:
-    """Points of metrics, by name."""
+    """Logged points of each metric, by name."""
 
     def __init__(self) -> None:
         self._points: dict[str, list[tuple[int, float]]] = {}
@@ -39,7 +40,7 @@ class _TrainingLog:
 
 
 def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome:
-    """Train with this seed; stop if the loss diverges."""
+    """Train with this seed, and stop early if the loss diverges."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     train_set, valid_set = (data.tensors for data in tasks.split(training))
@@ -64,7 +65,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
         if training.grad_clip_norm is not None:
             seen[contract.CLIPPED] = float(norm > limit)
         log.add(step, seen)
-        finite = abs(seen[contract.TRAIN_LOSS]) < DIVERGED_LOSS  # false for NaN
+        finite = abs(seen[contract.TRAIN_LOSS]) < DIVERGED_LOSS  # this is false for NaN
         if not finite:
             log.add(step, dict.fromkeys(("val/loss", "val/error"), math.nan))
             break
@@ -74,7 +75,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
 
 
 def _batches(count: int, size: int, order: torch.Generator) -> Iterator[torch.Tensor]:
-    """Yield batches, shuffled anew in each epoch."""
+    """Yield the indices of batches, in a new random order in each epoch."""
     while True:
         shuffled = torch.randperm(count, generator=order)
         yield from (shuffled[i : i + size] for i in range(0, count - size + 1, size))
@@ -107,7 +108,7 @@ def _outcome(
 
 
 def _facts(training: Training, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """Return the facts that the hook would note."""
+    """Return the facts that the training hook would log."""
     warmup = "warmup+" if training.warmup_steps > 1 else ""
     classes = tasks.classes(training.task)
     norms: dict[str, int] = {}

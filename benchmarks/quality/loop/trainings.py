@@ -1,8 +1,8 @@
-"""Tasks that are real trainings of small networks on the data of the recorded studies, most with a wrong starting space.
+"""Tasks that are real trainings of small networks on the data of the recorded studies; most have a wrong starting space.
 
-The faults are common ones: learning rates of another project, a range of ten decades, a range whose upper half does not train,
-too few steps, a missing warmup, a regulariser that is too strong or missing. A search is judged by the mean of `JUDGED_TRAININGS`
-further trainings of its chosen setting, with seeds that no search has used.
+The faults of the starting spaces are common ones: learning rates from a different project, a range of ten decades, a range whose
+upper half does not train, too few steps, a missing warmup, a regulariser that is too strong or missing. A search is judged by the
+mean cost of `JUDGED_TRAININGS` further trainings of its chosen setting, with seeds that no search has used.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from loop.results import cached_outcome
 from loop.task import FIRST_JUDGED_SEED, Outcome, Setting, Space
 
 JUDGED_TRAININGS = 4
-"""Number of trainings that judge a chosen setting."""
+"""Number of trainings by whose mean cost a chosen setting is judged."""
 FAILED_COST = {"val/loss": 10.0, "val/error": 1.0}
-"""Cost of a training without a result."""
+"""Cost that is assigned to a training without a result, by objective."""
 HYPERPARAMETERS = frozenset(f.name for f in fields(Training))
-"""Hyperparameters of a training."""
+"""Names of a training's hyperparameters."""
 VERSION = 1
-"""Version of the trainings. A higher version discards all stored trainings."""
+"""Version of the code that trains. If it is increased, all stored trainings are discarded."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class TrainingTask:
     trials: int = 30
     floor: float = math.nan
     results: Path | None = field(default=None, repr=False)
-    """Folder of stored trainings; None: trainings are not stored."""
+    """Folder in which trainings are stored; None: they are not stored."""
 
     @property
     def kind(self) -> Space:
@@ -59,7 +59,7 @@ class TrainingTask:
         )
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Train, or return the stored outcome of the same training."""
+        """Run the training, or return the stored outcome of the same training."""
         from loop.train import train
 
         training = self._start_training(setting)
@@ -74,14 +74,14 @@ class TrainingTask:
 
     @staticmethod
     def _schedule(schedule: Mapping[str, Value]) -> dict[str, Value]:
-        """Return kind and warmup, without the prefix "warmup+" of the kind, which the warmup steps also state."""
+        """Return the schedule's kind without the prefix "warmup+", and its warmup steps, which state the same fact."""
         names = {"kind": "schedule", "warmup_steps": "warmup_steps"}
         return {
             names[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in schedule.items() if k in names
         }
 
     def judge(self, setting: Setting, seed: int) -> tuple[float, float]:
-        """Return the mean and the standard deviation of the setting's costs over seeds that no search has used."""
+        """Return the mean and the between-seed standard deviation of the setting's cost, over seeds that no search has used."""
         costs = [
             self.run(setting, FIRST_JUDGED_SEED + JUDGED_TRAININGS * seed + i).cost for i in range(JUDGED_TRAININGS)
         ]
@@ -89,7 +89,7 @@ class TrainingTask:
         return float(np.mean(costs)), float(np.std(costs, ddof=1))
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without hyperparameters that neither the training nor a formula uses."""
+        """Return the study without hyperparameters that neither the training nor a formula uses."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
         parameters = {n: p for n, p in spec.parameters.items() if n in HYPERPARAMETERS or n in formulas}
         return spec.model_copy(update={"parameters": parameters})

@@ -1,1 +1,1 @@
-"""Recorded studies: small real trainings, each with one cause switched on or off, which determines the labels."""
+"""Recorded studies: small real trainings, each with one cause switched on or off; this cause determines the labels."""

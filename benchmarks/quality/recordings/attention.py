@@ -1,4 +1,4 @@
-"""Attention that keeps its largest logit and may normalise queries and keys."""
+"""An attention layer that keeps its largest logit and can normalise queries and keys."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import nn
 
 
 class Attention(nn.MultiheadAttention):
-    """PyTorch's self-attention with PyTorch's initial weights."""
+    """Self-attention with the same initial weights as PyTorch's."""
 
     def __init__(self, width: int, heads: int, *, normalised: bool) -> None:
         super().__init__(width, heads, batch_first=True)
-        # In evaluations, PyTorch's encoder layer computes attention itself if this is True.
+        # If this is True, PyTorch's encoder layer computes the attention itself in evaluations.
         self._qkv_same_embed_dim = False
         self.norms = nn.ModuleList(
             nn.LayerNorm(width // heads, elementwise_affine=False) if normalised else nn.Identity()
             for _ in ("queries", "keys")
         )
         self.largest_logit = torch.zeros(())
-        """Largest logit that a position of the last batch gave to itself or to an earlier position."""
+        """Largest logit in the last batch that a position gave to itself or to an earlier position."""
 
     def forward(  # type: ignore[override]  # as the encoder layer calls it
         self, query: torch.Tensor, *_: Any, attn_mask: torch.Tensor, **__: Any
     ) -> tuple[torch.Tensor, None]:
-        """Return the attended values, shape (batch, position, width); the keys and values are those of `query`."""
+        """Return the attended values, shape (batch, position, width); keys and values are computed from `query`."""
         projected = nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias)
         heads = projected.view(*query.shape[:-1], 3, self.num_heads, self.head_dim)
         queries, keys, values = heads.permute(2, 0, 3, 1, 4)
@@ -38,6 +38,6 @@ class Attention(nn.MultiheadAttention):
 
 
 def largest_logit(model: nn.Module) -> torch.Tensor | None:
-    """Return the largest logit in the last batch; None for a model without `Attention`."""
+    """Return the largest attention logit in the last batch; None for a model without `Attention` layers."""
     logits = [module.largest_logit for module in model.modules() if isinstance(module, Attention)]
     return torch.stack(logits).max() if logits else None

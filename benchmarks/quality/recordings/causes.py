@@ -1,8 +1,9 @@
-"""The recorded studies: the cause that is switched on in each study, and the rules that should or should not fire.
+"""The recorded studies: for each study, the cause that is switched on, and the rules that should or should not fire.
 
-Labels follow from the cause, never from the verdict of a rule. No rule of `QUIET` may fire on the `healthy` studies of the same
-tasks. A rule about a fact, such as shuffling, may not fire on a study that leaves this fact unchanged (`_NOT_SWITCHED`). If a
-cause, such as overfitting, shows only on a special task, its study has a twin that differs only in the cause.
+The labels of a study follow from its cause, never from the verdict of a rule. No rule in `QUIET` may fire on the `healthy` studies
+of the same tasks. A rule about a fact, such as shuffling, may not fire on a study that keeps the default of this fact
+(`_NOT_SWITCHED`). If a cause, such as overfitting, shows only on a special task, the study has a twin that lacks this cause and is
+otherwise equal.
 """
 
 from __future__ import annotations
@@ -60,11 +61,12 @@ _NOT_SWITCHED: Mapping[str, Callable[[RecordedStudy], bool]] = {
     "ckpt-best-lost": lambda s: s.training.keep == "best",
     "multi-host": lambda _: True,
 }
-"""Rules that may fire only if a setting of the study departs from the default, each with a function that is true if not."""
+"""Rules that may fire only if a study changes a certain setting; a rule's function returns True if the study leaves that setting
+unchanged."""
 
 
 def studies() -> list[RecordedStudy]:
-    """Return all studies to record, each with negative labels for the facts that it leaves unchanged."""
+    """Return all studies to record; each has negative labels for the facts that it leaves unchanged."""
     listed = [
         *_healthy_studies(), *space_studies(), *_curve_studies(), *_stability_studies(), *_length_studies(), *_batch_studies(),
         *_pipeline_studies(), *decision_studies(), *language_studies(),
@@ -80,7 +82,7 @@ def _labels_of_unchanged_facts(study: RecordedStudy) -> tuple[Label, ...]:
 def _healthy_studies() -> list[RecordedStudy]:
     nothing = "nothing was switched on"
     cnn = {"learning_rate": log_range(0.002, 0.4), "dropout": linear_range(0, 0.3), "weight_decay": log_range(1e-6, 3e-3)}
-    # The transformers' best learning rate is near the upper end of their range, so no label says that it lies inside.
+    # For the transformers, the best learning rate is near the upper end of the range, so no label says that it lies inside.
     return [
         RecordedStudy("healthy-digits-mlp", nothing, MLP, TAME, must_not_fire(*QUIET, "space-boundary")),
         RecordedStudy("healthy-digits-cnn", nothing, CNN, cnn, must_not_fire(*QUIET, "space-boundary")),
@@ -96,7 +98,7 @@ def _healthy_studies() -> list[RecordedStudy]:
 NOISY = Training(
     n_train=300, n_valid=800, wrong_labels=0.2, width=128, dropout=0.0, objective="val/loss", weight_decay=0.0,
 )
-"""A task that overfits without a regulariser."""
+"""A training that overfits without a regulariser."""
 NOISY_RATES = {"learning_rate": log_range(0.005, 0.05)}
 
 

@@ -1,4 +1,4 @@
-"""Records trainings with the project's own hook, but keeps what it logs in memory: no store, no shipper process."""
+"""Records trainings with the project's own hook, but keeps the logged data in memory, without a store or a shipper process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recordings.trial import train
 
 
 class InMemoryRecorder(Recorder):
-    """A recorder without a store. Steps are not reduced to windows, so trainings should have at most `DENSE_STEPS` steps."""
+    """A recorder that needs no store. Steps are not reduced to windows, so a training should have at most `DENSE_STEPS` steps."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         self.points: list[Table] = []
@@ -28,17 +28,17 @@ class InMemoryRecorder(Recorder):
         super().__init__(*arguments, **more)
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
-        """Keep tags and hyperparameters."""
+        """Keep tags and hyperparameters in memory."""
         self.texts["tags"] |= {name: str(value) for name, value in (tags or {}).items()}
         self.texts["params"] |= {name: str(value) for name, value in (params or {}).items()}
 
     @property
     def run_id(self) -> str | None:
-        """Id of the recorder, as there is no MLflow run."""
+        """Id of the recorder, because there is no MLflow run."""
         return self.id
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:  # noqa: ARG002 - the base's
-        """Keep the tags of the end and remove the empty spool."""
+        """Keep the final tags in memory, and remove the empty spool."""
         self.texts["tags"] |= tags
         self._spool.close()
         remove_spool(self.folder)
@@ -51,7 +51,7 @@ class InMemoryRecorder(Recorder):
         return True
 
     def _watch_shipper(self) -> None:
-        """Do nothing: there is no shipper."""
+        """Do nothing, because there is no shipper."""
 
 
 def record(name: str, training: Training, params: Sequence[Mapping[str, Value]], first_seed: int) -> Experiment:

@@ -1,4 +1,4 @@
-"""Recorded studies of subjects that the playbook leaves open: float16, Adam, data that are seen again, attention logits."""
+"""Recorded studies on subjects that the playbook leaves open: float16, Adam, repeated data, attention logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recordings.training import Training
 # fmt: off
 
 RULES = ("loss-scale", "adam-epsilon", "weight-decay-weak", "curve-staircase", "attention-logits")
-"""The rules that these studies are about."""
+"""The rules that these studies test."""
 _HALF = Training(float16=True, growth_interval=50, max_train_steps=160, keep="none")
 _WALK = replace(WALK, depth=1, width=24, batch_size=16, max_train_steps=100, evaluate_every=10, keep="none")
 _TEXT = replace(
@@ -33,13 +33,13 @@ _NGRAMS = Training(
 _RATES = {"learning_rate": log_range(0.02, 0.2)}
 _ADAM_RATES = {"learning_rate": log_range(3e-3, 0.03)}
 _WIDE_RATES = {"learning_rate": log_range(5e-3, 0.5)}
-"""A quarter of the rates, on a log scale, make the logits of plain attention explode."""
+"""With a quarter of these learning rates, on a log scale, the logits of plain attention explode."""
 _LOW_RATES = {"learning_rate": log_range(2e-3, 0.04)}
 _HOT = {"learning_rate": log_range(30.0, 100.0)}
 
 
 def language_studies() -> list[RecordedStudy]:
-    """Return the studies, each with a label for every rule of `RULES`."""
+    """Return the studies, each with a label for every rule in `RULES`."""
     return [_labelled_study(study) for study in (*_loss_scale_studies(), *_adam_studies(), *_memorising_studies(), *_attention())]
 
 

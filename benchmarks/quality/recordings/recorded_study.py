@@ -1,4 +1,4 @@
-"""A study to record, its labels, and the spaces and trainings that several studies share."""
+"""Data classes for a study to record and its labels, and the spaces and trainings that several studies share."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from recordings.training import Training
 
 @dataclass(frozen=True)
 class Label:
-    """A rule that must, or must not, fire on a study."""
+    """States that a rule must, or must not, fire on a study."""
 
     rule: str
     fires: bool = True
     subject: str | None = None
     side: str | None = None
     accept: tuple[str, ...] = ()
-    """Rules that may fire instead."""
+    """Rules that may fire in place of the labelled rule."""
 
 
 @dataclass(frozen=True)
 class RecordedStudy:
-    """A study to record."""
+    """A study to record, with its cause and labels."""
 
     name: str
     cause: str
-    """Description of the cause that was switched on."""
+    """Description of the cause that is switched on in the study."""
     training: Training
     space: Mapping[str, Parameter]
     labels: tuple[Label, ...]
     trials: int = 12
     fixed: tuple[Mapping[str, float | int | str], ...] = field(default=())
-    """Hyperparameters of each trial, if they are listed instead of drawn."""
+    """Hyperparameters of each trial, if they are listed instead of drawn at random."""
 
 
 def log_range(low: float, high: float) -> Parameter:
@@ -47,9 +47,9 @@ def linear_range(low: float, high: float) -> Parameter:
 # Arguments are packed into few lines, which the formatter would undo.
 # fmt: off
 SPACE = {"learning_rate": log_range(0.01, 1.5), "momentum": linear_range(0.6, 0.98), "weight_decay": log_range(1e-6, 3e-3)}
-"""Space whose corner with the highest rates diverges, for causes that show nevertheless."""
+"""Space in which the highest learning rates and momenta diverge together; for causes that show all the same."""
 TAME = {"learning_rate": log_range(0.005, 0.5), "momentum": linear_range(0.5, 0.9), "weight_decay": log_range(1e-6, 3e-3)}
-"""Space in which all settings train and the best setting lies inside."""
+"""Space in which all settings train successfully, and the best setting lies inside."""
 ADAM = {"learning_rate": log_range(3e-4, 0.05), "beta1": linear_range(0.7, 0.95), "weight_decay": log_range(1e-4, 0.1)}
 MLP = Training()
 CNN = Training(task="digits-cnn", learning_rate=0.1, norm="none")

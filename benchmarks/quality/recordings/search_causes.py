@@ -1,4 +1,4 @@
-"""Recorded studies whose cause lies in the search: in its space or its choice of settings. See `causes`."""
+"""Recorded studies with a cause in the search: in its space, or in its choice of settings. See `causes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data and networks of the recorded studies. All data come with Python or scikit-learn; nothing is downloaded."""
+"""Data sets and networks of the recorded studies. All data sets come with Python or scikit-learn; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recordings.attention import Attention
 from recordings.training import Training
 
 CONTEXT = 16
-"""Context length of the transformer, characters."""
+"""Context length of the transformer in characters."""
 LETTERS = 64
 
 
 def split(training: Training) -> tuple[TensorDataset, TensorDataset]:
-    """Return training and validation sets."""
+    """Return the training and validation sets."""
     x, y = _examples(training.task)
     x = x * training.input_scale if x.is_floating_point() else x
     if training.wrong_labels:
@@ -50,14 +50,15 @@ def _examples(task: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _help_text() -> torch.Tensor:
-    """Return characters of the language reference in Python's help, as numbers below `LETTERS`."""
+    """Return the characters of the language reference in Python's help, as numbers below `LETTERS`."""
     text = " ".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))[:120_000].lower()
     known = {letter: i for i, letter in enumerate(sorted(set(text), key=lambda c: (-text.count(c), c))[: LETTERS - 1])}
     return torch.tensor([known.get(letter, LETTERS - 1) for letter in text])
 
 
 def _synthetic_text() -> torch.Tensor:
-    """Return a text in a synthetic language: a rule determines each letter from the two letters before; one in ten is random."""
+    """Return a text in a synthetic language: a rule determines each letter from the two letters before it; one letter in ten is
+    random."""
     chance = torch.Generator().manual_seed(2)
     rule = torch.randint(16, (16, 16), generator=chance)
     letters = [0, 1]
@@ -68,12 +69,12 @@ def _synthetic_text() -> torch.Tensor:
 
 
 def classes(task: str) -> int:
-    """Return the number of classes or letters."""
+    """Return the number of classes or letters in the task."""
     return {"text": LETTERS, "ngrams": LETTERS, "walk": 16}.get(task, 10)
 
 
 def build(training: Training) -> nn.Module:
-    """Return the network, with weights drawn from PyTorch's generator."""
+    """Return the task's network, with weights drawn from PyTorch's random generator."""
     if training.task == "digits-mlp":
         return _make_mlp(training)
     if training.task == "digits-cnn":
@@ -120,13 +121,13 @@ class ResidualBlock(nn.Module):
         self.post = post
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Input and output have the shape (batch, width)."""
+        """Apply the block; input and output have the shape (batch, width)."""
         y: torch.Tensor = self.norm(x + self.branch(x)) if self.post else x + self.branch(self.norm(x))
         return y
 
 
 class NGrams(nn.Module):
-    """Weights of the next letter for each sequence of 1 to `depth` letters before it, by hash."""
+    """Predicts the next letter with a weight for each sequence of 1 to `depth` preceding letters, looked up by hash."""
 
     BUCKETS = 8192
 
@@ -138,7 +139,7 @@ class NGrams(nn.Module):
         self.weights = nn.ModuleList(tables)
 
     def forward(self, letters: torch.Tensor) -> torch.Tensor:
-        """Scores of the next letter, shape (batch, letters, place), for letters of shape (batch, place)."""
+        """Return scores of the next letter, shape (batch, letters, position), for letters of shape (batch, position)."""
         code, before = letters, letters
         scores = self.weights[0](code)
         for table in list(self.weights)[1:]:
@@ -150,7 +151,7 @@ class NGrams(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A decoder of `depth` blocks, with normalisation before or after the residual branches."""
+    """A transformer decoder of `depth` blocks, with normalisation before or after the residual branches."""
 
     def __init__(self, training: Training) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The settings of a recorded trial. All defaults are healthy, and a cause changes one field."""
+"""The settings of one recorded trial. All defaults are healthy, and each cause changes one field."""
 
 from __future__ import annotations
 
@@ -32,49 +32,49 @@ class Training:
     schedule: Schedule = "cosine"
     warmup_steps: int = 20
     final_rate: float = 0.0
-    """Learning rate at the end of a cosine or linear decay, as a share of its peak."""
+    """Learning rate at the end of a cosine or linear decay, as a share of the peak learning rate."""
     grad_clip_norm: float | None = None
     micro_batches: int = 1
     norm: Literal["pre", "post", "batch", "layer", "none"] = "layer"
     attention: Literal["plain", "qk-norm"] | None = None
-    """Log the largest attention logit of each step, of plain attention or of attention that normalises queries and keys; None: do
-    not log it."""
+    """Kind of attention whose largest logit is logged at each step: plain, or with normalised queries and keys; None: no logit is
+    logged."""
     unused: float = 0.0
-    """A hyperparameter that the training ignores."""
+    """A hyperparameter that is logged but has no effect on the training."""
     # Possible causes.
     n_train: int = 1200
     n_valid: int = 500
     evaluate_every: int = 20
     evaluate_irregularly: bool = False
-    """Evaluate at random intervals with a mean of `evaluate_every`, as when evaluating every few seconds."""
+    """Evaluate at random intervals with a mean of `evaluate_every` steps, as a script that evaluates every few seconds."""
     eval_batch_size: int = 500
     objective: str = "val/error"
     shuffle: bool = True
-    """If False, the loader returns the examples in the same order in every epoch."""
+    """If False, the loader returns the examples in the same order in all epochs."""
     sorted_by_class: bool = False
-    """Sort the training set by class."""
+    """Whether the training set is sorted by class."""
     overlap: bool = False
-    """Also put the validation examples at the beginning of the training set."""
+    """Whether the validation examples are also put at the beginning of the training set."""
     wait_s: float = 0.0
-    """Additional seconds that the loader takes for a batch."""
+    """Additional seconds for which the loader waits per batch."""
     wait_per_example_s: float = 0.0
-    """Additional seconds for each example, as when decoding one by one."""
+    """Additional seconds for which the loader waits per example, as when it decodes one by one."""
     random_labels: bool = False
     wrong_labels: float = 0.0
-    """Share of wrong labels in both sets, which an unregularised network memorises."""
+    """Share of wrong labels in training and validation set; an unregularised network memorises those of the training set."""
     drifting_labels: bool = False
-    """Increase the share of wrong labels in a batch during the training."""
+    """Whether the share of wrong labels in a batch increases during the training."""
     outliers: float = 0.0
-    """Share of batches whose inputs are multiplied by `outlier_scale`."""
+    """Share of batches whose inputs are multiplied by `outlier_scale`, as outliers."""
     outlier_scale: float = 10.0
     float16: bool = False
-    """Compute in float16 under autocast, with a gradient scaler."""
+    """Whether to compute in float16 under autocast, with a gradient scaler."""
     growth_interval: int = 2000
-    """Number of steps without overflow after which the scaler doubles the loss scale."""
+    """Number of steps without overflow after which the gradient scaler doubles the loss scale."""
     loss_factor: float = 1.0
-    """Factor of the loss: with the number of examples of a batch, the loss is their sum."""
+    """Factor of the loss; with the number of examples in a batch, the mean loss becomes their sum."""
     input_scale: float = 1.0
-    """Factor of all inputs, as if they were not normalised."""
+    """Factor of all inputs, which imitates inputs that were not normalised."""
     keep: Literal["best", "last", "none"] = "best"
     seed: int | None = None
-    """None: a different seed for each trial."""
+    """Seed of each trial; None: a different seed for each trial."""

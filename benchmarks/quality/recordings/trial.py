@@ -23,11 +23,11 @@ from recordings.attention import largest_logit
 from recordings.training import Training
 
 JUMP = 30.0
-"""Factor by which the schedule "late-jump" raises the learning rate."""
+"""Factor by which the schedule "late-jump" raises the learning rate late in the training."""
 
 
 def train(training: Training, params: Mapping[str, Value], index: int, study: str, store: str, folder: Path) -> None:
-    """Train with the trial's hyperparameters and log into the experiment `study`."""
+    """Train with the trial's hyperparameters, and log to the experiment `study`."""
     training = replace(training, **params)  # type: ignore[arg-type]  # the names are those of the fields
     seed = index if training.seed is None else training.seed
     torch.manual_seed(seed)
@@ -118,7 +118,7 @@ def _endless_batches(
 
 
 class _BatchDataset(TensorDataset):
-    """A data set that returns whole batches, each after a wait."""
+    """A data set that returns whole batches, each after a waiting time."""
 
     def __init__(self, data: TensorDataset, wait_s: float = 0.0, wait_per_example_s: float = 0.0) -> None:
         super().__init__(*data.tensors)
@@ -141,7 +141,7 @@ def _identity(batch: Any) -> Any:
 
 
 def _corrupt_batch(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply outliers and wrong labels to a batch."""
+    """Apply the training's outliers and wrong labels to a batch."""
     x, y = batch
     if training.outliers and random.random() < training.outliers:
         x = x * training.outlier_scale if x.is_floating_point() else x.roll(1, dims=0)
@@ -177,7 +177,8 @@ def _make_scheduler(
 
 
 def rate_factor(training: Training, step: int) -> float:
-    """Return the schedule's factor of the learning rate at a step, counted from 0, for every schedule except "plateau"."""
+    """Return the factor by which the schedule multiplies the learning rate at a step (counted from 0), for all schedules except
+    "plateau"."""
     total, warmup = training.max_train_steps, max(training.warmup_steps, 1)
     if step < warmup:
         return (step + 1) / warmup
@@ -204,7 +205,7 @@ def _evaluation_steps(training: Training) -> set[int]:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> dict[str, float]:
-    """Return mean loss and error rate over a loader."""
+    """Return the mean loss and the error rate over the loader's examples."""
     model.eval()
     scores, targets = zip(*((model(x), y) for x, y in loader), strict=True)
     model.train()

@@ -1,1 +1,1 @@
-"""Simulated studies that are logged as real users log them, one module for each group of situations."""
+"""Simulated studies that are logged as real users log them; one module for each group of situations."""

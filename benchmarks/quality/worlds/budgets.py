@@ -1,4 +1,4 @@
-"""Short trials, and later longer ones with other learning rates, in one experiment."""
+"""A situation in which one experiment has short trials, and later longer trials with other learning rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
 def _short_then_long(random: Random) -> SimulatedStudy:
-    """Return a study in which rates hardly matter; longer trials are better, and their rates were drawn from another range."""
+    """Return a study in which the learning rate hardly matters; longer trials are better, and their learning rates were drawn from
+    a different range."""
     store, short = Store("lengths"), int(random.choice([5, 10, 20]))
     length_name = str(random.choice(["epochs", "max_steps", ""]))
     shift = float(random.choice([-1.0, 1.0])) * random.uniform(1.0, 1.5)
@@ -26,7 +27,8 @@ def _short_then_long(random: Random) -> SimulatedStudy:
 
 
 def _takes_length_for_setting(outcome: Outcome) -> bool:
-    """Return whether a rule of the space mistakes the effect of the length for one of the rate, or the report names no lengths."""
+    """Return whether a rule about the search space mistakes the effect of the training length for one of the learning rate, or the
+    report does not mention different lengths."""
     claims = [f for f in outcome.fired("space-boundary", "space-shrink", "space-scale") if f.subject == "lr"]
     return bool(claims) or "different lengths" not in outcome.text
 

@@ -1,4 +1,4 @@
-"""The edges of the search space, and decisions between settings."""
+"""Situations about the edges of the search space, and about decisions between settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 
 def _positions(random: Random, count: int) -> FloatArray:
-    """Return positions in 0..1, on a grid or at random."""
+    """Return positions in 0..1: evenly spaced or random."""
     return np.linspace(0, 1, count) if random.integers(2) else np.sort(random.uniform(size=count))
 
 
@@ -26,7 +26,7 @@ def _positions(random: Random, count: int) -> FloatArray:
 
 
 def rates(random: Random, count: int, inside: float) -> SimulatedStudy:
-    """Return a search of the learning rate. inside: decades from the best rate to the highest rate that trains."""
+    """Return a search of the learning rate. inside: decades from the best learning rate to the highest one that trains."""
     rec = Recorder(random)
     decades, edge = float(random.uniform(3, 4.5)), float(random.uniform(-3, 0))
     logs = edge + decades * (_positions(random, count) - random.uniform(0.6, 0.8))
@@ -49,10 +49,10 @@ def _has_critical_edge(outcome: Outcome) -> bool:
 
 
 def real_edge(random: Random, count: int) -> SimulatedStudy:
-    """Return a search of the learning rate in which results improve up to the highest rate that trains.
+    """Return a search of the learning rate in which results improve up to the highest learning rate that trains.
 
-    The lowest rate that fails is at most four times as high. In a wider gap, no trial shows the results, and the advisor rightly
-    asks for trials there.
+    The lowest learning rate that fails is at most four times the highest one that trains. If that gap were wider, no trial would
+    show the results inside it, and the advisor would rightly ask for trials there.
     """
     while True:
         made = rates(random, count, -float(random.uniform(0.3, 1.0)))
@@ -61,8 +61,8 @@ def real_edge(random: Random, count: int) -> SimulatedStudy:
 
 
 def one_rate(random: Random) -> SimulatedStudy:
-    """Return a grid of 36 learning rates. Training succeeds at only one learning rate; at all others, the result stays at chance
-    level or the loss diverges."""
+    """Return a study that is a grid of 36 learning rates. Training succeeds at only one learning rate; at all others, the result
+    stays at chance level or the loss diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
     for i, log in enumerate(logs):
@@ -75,7 +75,7 @@ def one_rate(random: Random) -> SimulatedStudy:
 
 
 def _best_rate_missed(outcome: Outcome) -> bool:
-    """Return True if no finding narrows the range to the neighbourhood of the only rate that trains."""
+    """Return whether no finding narrows the range to the neighbourhood of the only learning rate that trains."""
     low, high = outcome.made.truth["near"]
     ranges = [c for f in outcome.fired() for c in f.changes if isinstance(c, SetRange)]
     best = outcome.made.truth["best"]
@@ -86,7 +86,7 @@ def _best_rate_missed(outcome: Outcome) -> bool:
 
 
 def eight_hyperparameters(random: Random, count: int, position: float) -> SimulatedStudy:
-    """Return a random search of 8 hyperparameters. position: position of the best learning rate in its range."""
+    """Return a random search of 8 hyperparameters. position: position of the best learning rate within its range."""
     rec, at = Recorder(random), random.uniform(size=(count, 8))
     weights = np.array([random.uniform(0.5, 1.0), *random.uniform(0, 0.35, size=7)])
     best = np.array([position, *random.uniform(0.2, 0.8, size=7)])
@@ -98,7 +98,8 @@ def eight_hyperparameters(random: Random, count: int, position: float) -> Simula
     return rec.made()
 
 
-# --- learning rate and batch size -----------------------------------------------------------------------------------------------
+# Return a search of learning rate and batch size. shift: ratio of the best learning rates at the largest and the smallest batch
+# size.
 
 
 def batches(random: Random, shift: float, grid: bool) -> SimulatedStudy:
@@ -130,7 +131,7 @@ def _finds_pair(outcome: Outcome) -> bool:
 
 
 def sampled_space(random: Random, *, grid: bool) -> SimulatedStudy:
-    """Return a search of two or three hyperparameters, and the expected gain of twice as many trials."""
+    """Return a search of two or three hyperparameters, whose truth is the gain to expect from twice as many trials."""
     rec, d = Recorder(random), int(random.integers(2, 4))
     best, widths = random.uniform(0.1, 0.9, size=d), random.uniform(0.3, 1.5, size=d)
     noise = float(random.choice([0.002, 0.005, 0.01]))
@@ -154,9 +155,9 @@ def sampled_space(random: Random, *, grid: bool) -> SimulatedStudy:
 
 
 def _asks_for_useless_trials(outcome: Outcome) -> bool:
-    """Return True if the rule asks for more trials although twice as many trials would gain next to nothing.
+    """Return whether the rule asks for more trials although twice as many trials would gain almost nothing.
 
-    A finding does not count if it states that such a gain has a probability below one half, because the plan does not apply it.
+    A finding that states a probability below one half for such a gain does not count, because the plan does not apply it.
     """
     truth = outcome.made.truth
     asks = any(f.confidence >= MIN_CONFIDENCE for f in outcome.fired("space-undersampled"))
@@ -168,7 +169,7 @@ def _amount_missing(outcome: Outcome) -> bool:
 
 
 def sparse(random: Random) -> SimulatedStudy:
-    """Return 8 random trials of four hyperparameters that all matter."""
+    """Return 8 random trials of four hyperparameters, all of which matter."""
     rec = Recorder(random)
     best = random.uniform(0.2, 0.8, size=4)
     for u in random.uniform(size=(8, 4)):
@@ -185,11 +186,11 @@ def repeated_best(
 ) -> SimulatedStudy:
     """Return single runs of several settings, followed by repeats of the two best settings with new seeds.
 
-    lead: advantage of the first setting over all others, in standard deviations between seeds; the others are equal.
+    lead: advantage of the first setting over all others, in standard deviations between seeds; all other settings are equally good.
     """
     rec = Recorder(random, accuracy=False if loss else None)
     rec.wobble = 0.0
-    if loss:  # a language model
+    if loss:  # the trials are those of a language model
         rec.start = 4.7
     settings, repeat_count = int(random.integers(6, 17)), repeat_count or int(random.integers(3, 7))
     rates = random.permutation(np.round(np.logspace(-4, -2, settings), 6))
@@ -207,12 +208,12 @@ def repeated_best(
 
 
 def _calls_lead_proven(outcome: Outcome) -> bool:
-    """Return True if the report treats a lead of the best setting as proven."""
+    """Return whether the report treats a lead of the best setting as proven."""
     return outcome.status("adopt") == "quiet"
 
 
 def _compare_decision(outcome: Outcome) -> str:
-    """Return the decision of `advisor compare` between the two repeated settings."""
+    """Return the decision that `advisor compare` makes between the two repeated settings."""
     study = assemble(outcome.made.experiment, **outcome.made.arguments)
     sides = []
     for name in ("first", "second"):
@@ -222,7 +223,7 @@ def _compare_decision(outcome: Outcome) -> str:
 
 
 def noisy_winner(random: Random) -> SimulatedStudy:
-    """Return equally good trials. The trial with the noisiest evaluations has the best single evaluation."""
+    """Return trials that are equally good. The trial with the noisiest evaluations has the best single evaluation of all."""
     rec = Recorder(random)
     rec.points, rec.wobble = 40, 0.002
     count = int(random.integers(8, 21))

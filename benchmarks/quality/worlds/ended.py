@@ -1,4 +1,4 @@
-"""Situations in how trials end: pruned, stopped early, diverged, stuck, out of memory, continued by another run."""
+"""Situations about the ends of trials: pruned, stopped early, diverged, stuck, out of memory, continued by another run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from worlds.shortened import (
 from worlds.world import Outcome, Situation
 
 MIN_TRIALS = 8
-"""Minimum number of trials for a next study to count as a search of the space; the playbook's short probes have fewer trials."""
+"""Minimum number of trials for a next study to count as a search of the space; the playbook's short probes have fewer."""
 
 
 def _counts_pruned_as_crashed(outcome: Outcome) -> bool:
-    """Return True if the report counts pruned trials as crashed, or does not say that trials were pruned."""
+    """Return whether the report counts pruned trials as crashed, or does not mention that trials were pruned."""
     wrong = [
         s for s, true in zip(outcome.statuses(), outcome.made.truth["states"], strict=True) if true == "pruned" != s
     ]
@@ -33,7 +33,7 @@ def _counts_pruned_as_crashed(outcome: Outcome) -> bool:
 
 
 def _plans_short_length(outcome: Outcome) -> bool:
-    """Return True if a next study is shorter than a complete trial."""
+    """Return whether a next study plans trials that are shorter than a complete trial."""
     if outcome.report is None:
         return True
     own = [s.spec.max_train_steps for s in outcome.report.next_studies if (s.spec.trials or 0) >= MIN_TRIALS]
@@ -42,7 +42,7 @@ def _plans_short_length(outcome: Outcome) -> bool:
 
 
 def _excludes_optimum(outcome: Outcome) -> bool:
-    """Return True if a proposed range leaves the best learning rate out."""
+    """Return whether a proposed range excludes the best learning rate."""
     if outcome.report is None:
         return True
     ranges = [s.spec.parameters.get(outcome.made.truth["lr"]) for s in outcome.report.next_studies]
@@ -53,12 +53,13 @@ def _excludes_optimum(outcome: Outcome) -> bool:
 
 
 def _says_hardly_matters(outcome: Outcome) -> bool:
-    """Return True if the report says of an important hyperparameter that it hardly matters."""
+    """Return whether the report says that an important hyperparameter hardly matters."""
     return any(f.subject in outcome.made.truth["matters"] for f in outcome.fired("space-insensitive"))
 
 
 def _misreads_how_trials_ended(outcome: Outcome) -> bool:
-    """Return True if, for some kind of end, over a tenth of the trials are read as another kind, or if trials are missing."""
+    """Return whether, for some kind of end, over a tenth of the trials are confused with other kinds, or whether trials are
+    missing."""
     true, read = outcome.made.truth["states"], outcome.statuses()
     if len(true) != len(read):
         return True
@@ -71,7 +72,7 @@ def _misreads_how_trials_ended(outcome: Outcome) -> bool:
 
 
 def _judges_best_step(outcome: Outcome) -> bool:
-    """Return True if the report judges best steps that early stopping chose, or does not mention the early stopping."""
+    """Return whether the report judges best steps although early stopping chose them, or does not mention early stopping."""
     stopped = outcome.made.truth["states"].count("early_stopped")
     if stopped < 5:
         return bool(outcome.fired("step-position"))
@@ -79,12 +80,13 @@ def _judges_best_step(outcome: Outcome) -> bool:
 
 
 def _counts_repeats(outcome: Outcome) -> bool:
-    """Return True if a finding treats runs as repeats of a setting. A finding about noise of evaluations does not need repeats."""
+    """Return whether a finding treats single runs as repeats of a setting. Findings about the noise of evaluations are excluded,
+    because they need no repeats."""
     return any(f.subject != "evaluations" for f in outcome.fired("adopt", "tuning-saturated"))
 
 
 def _names_no_region(outcome: Outcome) -> bool:
-    """Return True if at least four trials failed and no rule says in which region."""
+    """Return whether at least four trials failed and no rule says in which region of the space they failed."""
     failed = sum(state != "complete" for state in outcome.made.truth["states"])
     return failed >= 4 and not outcome.fired("space-infeasible", "space-boundary-infeasible")
 

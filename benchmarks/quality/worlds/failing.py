@@ -1,4 +1,4 @@
-"""Generators of studies with failed trials: a loss that is not finite, a result at chance, a collapse, or lack of memory."""
+"""Generators of studies with failed trials: a loss that is not finite, a result at chance level, a collapse, or lack of memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from worlds.world import Random, SimulatedStudy, Store
 def _add_failures(
     random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]
 ) -> SimulatedStudy:
-    """Return a study whose trials above a learning rate fail. fail: returns costs, training losses and state of such a trial."""
+    """Return a study in which trials above some learning rate fail. fail: returns costs, training losses and state of a failed
+    trial."""
     world, store = World(random), Store("failures")
     edge = 10 ** random.uniform(-2.6, -1.9)
     states = []
@@ -32,14 +33,14 @@ def _add_failures(
 
 
 def not_a_number(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
-    """From some step on, the training loss is NaN and the objective stays at chance level."""
+    """Return a trial whose training loss is NaN from some step on, while the objective stays at chance level."""
     onset = int(world.random.integers(2, len(costs) - 3))
     losses = np.where(np.arange(len(costs)) >= onset, np.nan, costs * 0.9)
     return np.where(np.arange(len(costs)) >= onset, 0.9, costs), losses, "diverged"
 
 
 def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
-    """The network predicts one class from the start; the loss still varies slightly."""
+    """Return a trial whose network predicts a single class from the start; its loss still varies slightly."""
     wobble = 0.0 if "loss" not in world.metric else float(world.random.choice([0.0, 1e-4]))
     level = math.log(2) if "loss" in world.metric else 0.9
     made = level + world.random.normal(0, 1, len(costs)) * wobble
@@ -47,7 +48,7 @@ def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, 
 
 
 def collapsed_trial(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
-    """The trial learns, and then collapses to a constant output."""
+    """Return a trial that learns first, and then collapses to a constant output."""
     onset = int(world.random.integers(5, len(costs) - 6))
     made = np.where(np.arange(len(costs)) >= onset, 0.9, costs)
     return made, made, "diverged"
@@ -60,7 +61,8 @@ def failing_studies(
 
 
 def skipped_batches(random: Random) -> SimulatedStudy:
-    """Return healthy trials. Some end with one skipped, non-finite batch, or log a loss that is never finite."""
+    """Return a study of healthy trials. Some end with a skipped batch whose loss is not finite; in some studies, the training loss
+    is never finite."""
     world, store = World(random), Store("skipped")
     broken, trials = bool(random.integers(2)), int(random.choice([12, 24]))
     for _ in range(trials):
@@ -75,7 +77,8 @@ def skipped_batches(random: Random) -> SimulatedStudy:
 
 
 def out_of_memory(random: Random, *, with_error: bool = True) -> SimulatedStudy:
-    """Return a study whose runs above a batch size run out of memory, without a curve. with_error: with an error text in a tag."""
+    """Return a study whose runs above some batch size run out of memory before they log a curve. with_error: whether a tag holds
+    the error's text."""
     world, store = World(random), Store("memory")
     sizes = [16, 32, 64, 128, 256, 512]
     limit = int(random.choice(sizes[2:5]))

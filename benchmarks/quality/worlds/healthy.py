@@ -1,4 +1,4 @@
-"""Healthy small studies: random search in a sensible space, losses and learning rates logged, nothing wrong."""
+"""Healthy small studies: a random search in a sensible space, with logged losses and learning rates, in which nothing is wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
 def healthy(random: Random) -> SimulatedStudy:
-    """Return 6 to 30 trials of one to four hyperparameters. The optimum lies well inside the ranges, and the curves settle."""
+    """Return a study of 6 to 30 trials of one to four hyperparameters. The optimum lies well inside the ranges of the space, and
+    the curves settle."""
     count, axes = int(random.integers(6, 31)), int(random.integers(1, 5))
     names = ["learning_rate", "weight_decay", "dropout", "label_smoothing"][:axes]
     at, optimum = random.random((count, axes)), random.uniform(0.3, 0.7, axes)

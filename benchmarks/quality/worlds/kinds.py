@@ -1,4 +1,4 @@
-"""Kinds of workload: reinforcement learning, self-supervision, GANs, fine-tuning and schedules with restarts."""
+"""Situations by kind of workload: reinforcement learning, self-supervision, GANs, fine-tuning, and schedules with restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRAINING = (
     "curve-worse-than-chance",
     "curve-overfitting",
 )
-"""Rules that could mistake the normal curves of these workloads for a fault."""
+"""Rules that could mistake the normal curves of these workloads for faults."""
 
 
 def study(
@@ -34,8 +34,8 @@ def study(
 ) -> SimulatedStudy:
     """Return a study of random search over a learning rate and a weight decay.
 
-    curves: returns a trial's curves, given the distance of its learning rate from the best rate in decades. rates: range of the
-    learning rate.
+    curves: function that returns a trial's curves, given the distance in decades of its learning rate from the best one. rates:
+    range of the learning rate.
     """
     store = Store()
     for _ in range(int(random.integers(trials[0], trials[1] + 1))):
@@ -57,9 +57,9 @@ def _rule_misses(*rules: str) -> Callable[[Outcome], bool]:
 
 
 def _policy_studies(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses permanently.
+    """Return a generator of policy-gradient studies. collapses: share of the trials whose policy collapses permanently.
 
-    early: the study has few evaluations, and the policy learns most before the first evaluation.
+    early: whether the study has few evaluations and the policy learns most before the first of them.
     """
 
     def make(random: Random) -> SimulatedStudy:
@@ -112,7 +112,8 @@ def _self_supervised_study(random: Random) -> SimulatedStudy:
 
 
 def _draw_shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies whose training loss jumps at the same steps in all trials. cause: "restarts", "data" or "both"."""
+    """Return a generator of studies whose training loss jumps at the same steps in all trials. cause: "restarts", "data" or
+    "both"."""
 
     def make(random: Random) -> SimulatedStudy:
         steps, every = int(random.integers(300, 900)), 10
@@ -143,7 +144,7 @@ def _draw_shared_jump(cause: str, *, logs_validation: bool = True) -> Callable[[
 
 
 def _draw_different_jumps(random: Random) -> SimulatedStudy:
-    """Return a study in which the loss of a third of the trials jumps, at a different step in each, and recovers slowly."""
+    """Return a study in which the loss of a third of the trials jumps, in each trial at a different step, and recovers slowly."""
     steps = int(random.integers(300, 900))
 
     def curves(random: Random, off: float) -> Curves:
@@ -163,7 +164,7 @@ def _draw_different_jumps(random: Random) -> SimulatedStudy:
 
 
 def _collapsing_gan_study(random: Random) -> SimulatedStudy:
-    """Return a study whose better trials collapse to a noisy plateau near the initial loss, which only evaluations show."""
+    """Return a study whose better trials collapse to a noisy plateau near the initial loss; only evaluations show this collapse."""
     points = int(random.integers(24, 80))
     accuracy = bool(random.integers(2))
     name = "val_accuracy" if accuracy else "val_loss"
@@ -179,7 +180,7 @@ def _collapsing_gan_study(random: Random) -> SimulatedStudy:
 
 
 def _steady_policy_study(random: Random) -> SimulatedStudy:
-    """Return the healthy twin of `_collapsing_gan_study`."""
+    """Return a healthy study that resembles `_collapsing_gan_study`, but without a collapse."""
     points = int(random.integers(24, 80))
 
     def curves(random: Random, off: float) -> Curves:
@@ -214,7 +215,8 @@ def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> C
 
 
 def _gradient_norm_studies(share: float, tail: str = "none") -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies with log-normal gradient norms. The given share of norms is 26 to 50 times the median."""
+    """Return a generator of studies with log-normal gradient norms. A fraction `share` of the norms are outliers of 26 to 50 times
+    the median norm."""
 
     def make(random: Random) -> SimulatedStudy:
         steps, spread = int(random.integers(400, 2000)), random.uniform(0.2, 0.7)
@@ -246,7 +248,7 @@ def _misnames_kind(kind: str) -> Callable[[Random], SimulatedStudy]:
 
 
 def _boosting_study(random: Random) -> SimulatedStudy:
-    """Return a study of gradient boosting as autologging records it."""
+    """Return a study of gradient boosting in the form in which autologging records it."""
     rounds, store = int(random.integers(50, 300)), Store()
     library = str(random.choice(["xgboost", "lightgbm", "sklearn"]))
     for _ in range(int(random.integers(10, 30))):

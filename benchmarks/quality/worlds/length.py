@@ -1,8 +1,8 @@
-"""Situations in the length of training, under each kind of learning-rate schedule.
+"""Situations about the length of training, for each kind of learning-rate schedule.
 
-Curves follow one of two laws: a noisy quadratic with a power-law spectrum (Zhang et al., 2019), or a power law in the summed
-learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). The true effect of twice the steps follows
-from the same law with a stretched schedule.
+Curves follow one of two laws: a noisy quadratic with a power-law spectrum (Zhang et al., 2019), or a power law in the sum of
+learning rates plus a noise floor that depends on the current learning rate (Tissue et al., 2024). The true effect of doubling the
+steps follows from the same law, with a stretched schedule.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from advisor.model.space import FloatArray, IntArray
 from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
 STEPS = 400
-"""Number of time steps of a simulated law, over which the logged steps are distributed."""
+"""Number of time steps for which a law is simulated, and over which the logged steps are distributed."""
 _HALF = "the same schedule at half the length"
 
 Shape = Callable[[FloatArray], FloatArray]
-"""Function from shares of the training to the learning rate, as a share of its peak."""
+"""Function that maps shares of the training to the learning rate, as a share of its peak."""
 
 
 def _constant_rate(x: FloatArray) -> FloatArray:
@@ -51,7 +51,7 @@ def _rate_after_warmup(shape: Shape, warmup: float, x: FloatArray) -> FloatArray
 
 
 def shape_of(kind: str, random: Random) -> Shape:
-    """Draw a schedule of this kind: constant, wsd, linear, cosine or step."""
+    """Draw a learning-rate schedule of this kind: constant, wsd, linear, cosine or step."""
     if kind == "wsd":
         shape: Shape = partial(_constant_then_decaying_rate, float(random.uniform(0.1, 0.4)))
     elif kind == "step":
@@ -64,7 +64,8 @@ def shape_of(kind: str, random: Random) -> Shape:
 
 @dataclass(frozen=True)
 class StepAxis:
-    """How steps are logged: step * `scale` + `first`, and plus the run's start time in these units if `times` is True."""
+    """How steps are logged: as step * `scale` + `first`, to which the run's start time in these units is added if `times` is
+    True."""
 
     first: int = 0
     scale: int = 1
@@ -76,17 +77,17 @@ class StepAxis:
 
 @dataclass(frozen=True)
 class LossLaw:
-    """Dependence of the loss on the learning rate."""
+    """The law by which the loss depends on the learning rate."""
 
     quadratic: bool
     pace: float
-    """Progress per time step at a peak rate of 1."""
+    """Progress per time step at a peak learning rate of 1."""
     power: float
     floor: float
-    """Share of the loss that only a decay removes."""
+    """Share of the loss that only a decay of the learning rate removes."""
 
     def curve(self, rate: float, shape: Shape, steps: int) -> FloatArray:
-        """Return the loss after each of `steps` time steps, shape (steps + 1,), from 1 at the start."""
+        """Return the loss before the first and after each of `steps` time steps, shape (steps + 1,); it starts at 1."""
         rates = rate * shape((np.arange(steps) + 0.5) / steps)
         return self._noisy_quadratic_loss(rates) if self.quadratic else self._power_law_loss(rates)
 
@@ -121,14 +122,15 @@ def _draw_loss_law(random: Random) -> LossLaw:
 
 
 def _gain_of_doubling(law: LossLaw, rate: float, shape: Shape) -> float:
-    """Return the further gain from twice the steps, as a share of the gain so far."""
+    """Return the further gain from doubling the steps, as a share of the gain so far."""
     once, twice = law.curve(rate, shape, STEPS), law.curve(rate, shape, 2 * STEPS)
     gained = float(once[0] - once.min())
     return (float(once.min()) - float(twice.min())) / gained if gained > 0.1 else float("nan")
 
 
 def _settings(random: Random, kind: str, low: float, high: float) -> tuple[LossLaw, Shape, FloatArray]:
-    """Draw a law, a schedule and learning rates. At all rates, twice the steps gain a share between `low` and `high`."""
+    """Draw a law, a schedule and the learning rates of the trials. At all these learning rates, doubling the steps gains a share
+    between `low` and `high` of the gain so far."""
     while True:
         law, shape = _draw_loss_law(random), shape_of(kind, random)
         rates = np.sort(10 ** random.uniform(-0.3, 0.0, int(random.integers(4, 13))))
@@ -157,7 +159,8 @@ KNOWN = ("logged", "declared", "unknown")
 def make(
     random: Random, kind: str, low: float, high: float, known: str, axis: StepAxis | None = None
 ) -> SimulatedStudy:
-    """Draw a study of one length under one kind of schedule. known: how the store shows the schedule, one of `KNOWN`."""
+    """Draw a study whose trials have the same length and the same kind of schedule. known: how the store shows the schedule, one of
+    `KNOWN`."""
     law, shape, rates = _settings(random, kind, low, high)
     objective, train, logged = _NAMES[random.integers(len(_NAMES))]
     total = int(random.choice([2_000, 10_000, 60_000]))
@@ -206,14 +209,14 @@ def _metrics(
 
 
 def _promises_more(outcome: Outcome) -> bool:
-    """Return True if the report asks for longer training, or calls training compute-bound."""
+    """Return whether the report asks for longer training, or calls training compute-bound."""
     bound = any("is compute-bound" in str(f.message) for f in outcome.fired("steps-compute-bound"))
     late = any(f.side == "high" and f.severity != "note" for f in outcome.fired("step-position"))
     return bound or late or bool(outcome.fired("curve-still-improving"))
 
 
 def _promises_less(outcome: Outcome) -> bool:
-    """Return True if the report asks for shorter training, or says that compute does not limit it."""
+    """Return whether the report asks for shorter training, or says that compute does not limit training."""
     enough = any("is not compute-bound" in str(f.message) for f in outcome.fired("steps-compute-bound"))
     return enough or bool(outcome.fired("curve-saturated"))
 
@@ -223,7 +226,8 @@ def _promises_nothing(outcome: Outcome) -> bool:
 
 
 def _misses_effect_of_length(outcome: Outcome) -> bool:
-    """Return True if the report does not ask for longer training, or states a length outside 1 to 4 times the true length."""
+    """Return whether the report does not ask for longer training, or recommends a length outside of 1 to 4 times the true
+    length."""
     changes = [c for f in outcome.fired("curve-still-improving") for c in f.changes if isinstance(c, SetField)]
     lengths = [float(c.value) / outcome.made.truth["steps"] for c in changes if isinstance(c.value, int | float)]
     return not outcome.fired("curve-still-improving") or any(not 1 < share <= 4 for share in lengths)
@@ -231,7 +235,8 @@ def _misses_effect_of_length(outcome: Outcome) -> bool:
 
 DECAYS = ("wsd", "linear", "cosine", "step")
 NONE, MUCH = (-1.0, 0.005), (0.05, 10.0)
-"""Ranges of the gain from twice the steps, as a share of the gain so far: negligible gains, and gains that matter."""
+"""Ranges of the gain from doubling the steps, as a share of the gain so far: negligible gains (`NONE`), and gains that matter
+(`MUCH`)."""
 
 
 def _rows(number: int, known: str) -> list[Situation]:

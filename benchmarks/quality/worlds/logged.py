@@ -1,4 +1,4 @@
-"""Situations in what was logged: summaries, missing levels, directions, several objectives."""
+"""Situations about what was logged: summaries, missing levels, directions, several objectives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from worlds.world import Outcome, Random, SimulatedStudy, Situation, Store
 
 
 def _final_summary_study(rng: Random, *, early: bool = False, last: bool = False) -> SimulatedStudy:
-    """Log a final value without a step, as Optuna's MLflow callback does. early: also evaluate before the first step."""
+    """Return a study that logs a final value without a step, as Optuna's MLflow callback does. early: also evaluate before the
+    first step."""
     store, metric = Store(), str(rng.choice(["val_acc", "val/accuracy", "eval_f1"]))
     steps = evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
@@ -48,7 +49,7 @@ def _takes_summary_for_point(outcome: Outcome) -> bool:
 
 
 def _study_evaluated_first(rng: Random) -> SimulatedStudy:
-    """Return a healthy study with a real evaluation at step 0."""
+    """Return a healthy study in which step 0 has a real evaluation."""
     store, steps = Store(), evaluation_steps(rng)
     for setting in sample_settings(rng, trial_count(rng)):
         accuracy = np.r_[0.1 + rng.normal(0, 0.01), accuracy_curve(rng, steps, quality_of(rng, setting))]
@@ -63,7 +64,8 @@ def _loses_point(outcome: Outcome) -> bool:
 
 
 def _late_collapse_study(rng: Random) -> SimulatedStudy:
-    """Return a study in which the trial with the best step ends worse than another, by the value that the tuner compared."""
+    """Return a study in which the trial with the best single step has a worse final value, which the tuner compared, than another
+    trial."""
     store, steps = Store(), evaluation_steps(rng)
     settings = sample_settings(rng, trial_count(rng))
     best = max(range(len(settings)), key=lambda i: quality_of(rng, settings[i]))
@@ -116,7 +118,7 @@ def _takes_absence_for_level(outcome: Outcome) -> bool:
 
 
 def _contradictory_direction(rng: Random) -> SimulatedStudy:
-    """Return a study in which the stated direction contradicts the metric's name."""
+    """Return a study in which the stated direction of the objective contradicts the metric's name."""
     accuracy = bool(rng.random() < 0.6)
     metric = str(
         rng.choice(["val_accuracy", "valid/f1", "eval_auc"] if accuracy else ["val_loss", "val/error", "eval_wer"])
@@ -135,12 +137,12 @@ def _contradictory_direction(rng: Random) -> SimulatedStudy:
     for setting in sample_settings(rng, trial_count(rng)):
         values = accuracy_curve(rng, steps, quality_of(rng, setting))
         store.log(setting | extra, {metric: (steps, values if accuracy else 1 - values)}, tags=tags)
-    # A user chooses `mode`, while a tag is often a default.
+    # The param `mode` is a user's choice, while a tag with the direction is often a default.
     return SimulatedStudy(store.experiment(), truth={"minimize": accuracy if how == "param" else not accuracy})
 
 
 def _consistent_direction(rng: Random) -> SimulatedStudy:
-    """Return a healthy study: the stated direction agrees with the name, or the name is vague."""
+    """Return a healthy study: the stated direction agrees with the metric's name, or the name implies no direction."""
     metric = str(rng.choice(["val_accuracy", "val_score", "val_quality"]))
     tags = {"advisor.objective": metric, "advisor.direction": "minimize" if metric == "val_score" else "maximize"}
     return SimulatedStudy(log_study(rng, sample_settings(rng, trial_count(rng)), metric=metric, tags=tags).experiment())
@@ -157,7 +159,8 @@ def _misses_direction(outcome: Outcome) -> bool:
 
 
 def _study_of_two_objectives(rng: Random, *, disagree: bool) -> SimulatedStudy:
-    """Return a study with accuracy and loss on validation data, which prefer opposite ends of the learning rate if `disagree`."""
+    """Return a study with accuracy and loss on validation data; with `disagree`, they prefer opposite ends of the learning rate's
+    range."""
     store, steps = Store(), evaluation_steps(rng)
     sign = 1 if rng.random() < 0.5 else -1
     for s in sample_settings(rng, max(trial_count(rng), 16)):

@@ -1,4 +1,5 @@
-"""Situations of the next study: it searches one optimizer, and no derived values, training lengths, measurements or constants."""
+"""Situations about the next study: it must search one optimizer, and no derived values, training lengths, measurements or
+constants."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ OPTIMIZERS: Sequence[Sequence[str]] = (
 )
 ALIKE: Sequence[Sequence[str]] = (("adam", "adamw"), ("Adam", "NAdam"), ("torch.optim.Adam", "torch.optim.AdamW"))
 WIDEST = 4.0
-"""Maximum width of an optimizer's range of learning rates in decades."""
+"""Maximum width, in decades, of an optimizer's range of learning rates."""
 CHOOSERS = ("optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "train.optimizer")
 
 
@@ -34,9 +35,10 @@ CHOOSERS = ("optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "tr
 
 
 def optimizers(how: str) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search the optimizer.
+    """Return a generator of studies that search the optimizer.
 
-    how: "shared" for one learning rate of all optimizers, "own" for one of each, or "alike" for optimizers with equal usual rates.
+    how: "shared" for one learning rate of all optimizers, "own" for a separate one of each, or "alike" for optimizers with equal
+    usual learning rates.
     """
 
     def make(random: Random) -> SimulatedStudy:
@@ -75,7 +77,7 @@ def _best_rate(name: str) -> float:
 
 
 def _width(rates: Parameter) -> float:
-    """Return the width of a range of learning rates in decades."""
+    """Return the width, in decades, of a range of learning rates."""
     return math.log10((rates.high or math.inf) / (rates.low or math.inf))
 
 
@@ -84,7 +86,8 @@ def _uses_sgd(name: str) -> bool:
 
 
 def optimizers_together(outcome: Outcome) -> bool:
-    """Return whether an optimizer lacks a separate study around its best rate, or has a hyperparameter of another optimizer."""
+    """Return whether an optimizer lacks a separate study around its best learning rate, or its study has a hyperparameter of
+    another optimizer."""
     if outcome.report is None:
         return True
     name, rate, values = (outcome.made.truth[k] for k in ("name", "rate", "values"))
@@ -105,7 +108,8 @@ def optimizers_together(outcome: Outcome) -> bool:
 
 
 def optimizers_apart(outcome: Outcome) -> bool:
-    """Return whether optimizers with separate rates, or with equal usual rates, are divided into several studies."""
+    """Return whether optimizers that have separate learning rates, or equal usual learning rates, are divided into several
+    studies."""
     return any(o.rule == "optimizer-rates" for o in outcome.fired()) or outcome.report is None
 
 
@@ -113,7 +117,8 @@ def optimizers_apart(outcome: Outcome) -> bool:
 
 
 def derived_parameters(random: Random) -> SimulatedStudy:
-    """Return a study of two or three hyperparameters; other parameters are derived from them, training lengths or measurements."""
+    """Return a study of two or three hyperparameters, which also logs parameters derived from them, training lengths or
+    measurements."""
     n = int(random.choice((16, 24, 40)))
     space = nuisances(random, int(random.integers(2, 4)))
     rate = next(iter(space))
@@ -140,7 +145,7 @@ def derived_parameters(random: Random) -> SimulatedStudy:
 def searches_derived(outcome: Outcome) -> bool:
     """Return whether a next study searches a derived value, a measurement, or the training length."""
     wrong = {*outcome.made.truth["tied"], "num_params"}
-    if "base_lr" in wrong:  # either of the two rates may be derived from the other
+    if "base_lr" in wrong:  # either of the two learning rates may be derived from the other
         wrong.remove("base_lr")
         if any(sum(is_learning_rate(n) for n in s.searched) > 1 for s in following_studies(outcome)):
             return True
@@ -165,7 +170,7 @@ _ARGUMENTS: Mapping[str, Any] = {
 
 
 def trainer_arguments(random: Random) -> SimulatedStudy:
-    """Return a study that logs 80 arguments; most never vary."""
+    """Return a study that logs 80 arguments, most of which never vary."""
     n = int(random.choice((12, 24)))
     space = nuisances(random, int(random.integers(2, 4)))
     at = random.random((n, len(space)))
@@ -177,7 +182,8 @@ def trainer_arguments(random: Random) -> SimulatedStudy:
 
 
 def lists_constants(outcome: Outcome) -> bool:
-    """Return whether a next study file lists constants among the parameters, lacks a constant, or changes when written and read."""
+    """Return whether the file of a next study lists constants among the parameters, lacks a constant, or changes when it is read
+    and written."""
     for spec in following_studies(outcome):
         text = dump(spec)
         listed = text.partition("\nparameters:")[2].partition("\nconstants:")[0].partition("\ntrials:")[0]

@@ -1,4 +1,4 @@
-"""Situations in the ranges and the number of trials of the next study."""
+"""Situations about the ranges and the number of trials of the next study."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from worlds.recorder import Recorder
 from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 DECADE = 10.5
-"""Maximum factor by which a range on a log scale may grow at one end, with rounding."""
+"""Maximum factor by which a range on a log scale may grow at one end, with a margin for rounding."""
 USUAL = {"sgd": 1.0, "adam": 0.03, "adamw": 0.03, "fine-tuning": 1e-3}
-"""Rates above which an expert does not search without a reason, by kind of training."""
+"""Learning rates above which an expert does not search without a reason, by kind of training."""
 FACTOR = 3.3
-"""Maximum factor by which a range may exceed the usual rates if the best trials lie right at these, with rounding."""
+"""Maximum factor by which a range may exceed the usual learning rates if the best trials lie right there, with a margin for
+rounding."""
 
 
 TOPS = {"sgd": (-2.0, 0.0), "adam": (-3.5, -1.6), "adamw": (-3.5, -1.6), "fine-tuning": (-5.0, -3.2)}
 BOTTOMS = {"sgd": (-3.0, -1.5), "adam": (-5.0, -3.5), "adamw": (-5.0, -3.5), "fine-tuning": (-6.5, -5.0)}
-"""Exponents of ten between which searched ranges of learning rates end: the upper end, and the lower end if the best rate is below
-it."""
+"""Exponents of ten between which the ends of searched learning-rate ranges are drawn: the upper end (`TOPS`), and the lower end if
+the best learning rate is below it (`BOTTOMS`)."""
 
 
 def _kind_of_training(random: Random) -> tuple[str, dict[str, Any]]:
-    """Return a kind of training and the constants that it logs."""
+    """Return a kind of training, and the constants that a training of this kind logs."""
     kind = str(random.choice(list(USUAL)))
     if kind != "fine-tuning":
         return kind, {str(random.choice(["optimizer", "optim"])): kind}
@@ -44,7 +45,7 @@ def _kind_of_training(random: Random) -> tuple[str, dict[str, Any]]:
 
 
 def _positions(random: Random, count: int, axes: int) -> FloatArray:
-    """Return positions (count, axes), from 0 to 1 on the first axis: even or random for a single axis, random for several."""
+    """Return positions (count, axes) between 0 and 1: evenly spaced or random for a single axis, random for several axes."""
     if axes == 1 and random.integers(2):
         return np.linspace(0, 1, count)[:, None]
     at = random.uniform(size=(count, axes))
@@ -55,7 +56,8 @@ def _positions(random: Random, count: int, axes: int) -> FloatArray:
 def search_of_rate(
     random: Random, best_position: float, *, count: int | None = None, axes: int | None = None
 ) -> SimulatedStudy:
-    """Return a search of the learning rate and perhaps others. best_position: position of the best rate, 1 at the upper end."""
+    """Return a search of the learning rate and possibly of other hyperparameters. best_position: position of the best learning rate
+    in its range; 1 is the upper end."""
     rec, (kind, constants) = Recorder(random), _kind_of_training(random)
     d = axes or int(random.integers(1, 4))
     n = count or max(int(random.choice([10, 16, 24, 40])), 8 * d)
@@ -78,7 +80,7 @@ def search_of_rate(
 
 
 def _next_range(outcome: Outcome, name: str) -> Parameter | None:
-    """Return the hyperparameter of the first next study; None if the study does not search it."""
+    """Return the named hyperparameter in the first next study; None if that study does not search it."""
     if outcome.report is None or not outcome.report.next:
         return None
     found = outcome.report.next[0].parameters.get(name)
@@ -86,7 +88,7 @@ def _next_range(outcome: Outcome, name: str) -> Parameter | None:
 
 
 def _is_not_extended(outcome: Outcome) -> bool:
-    """Return True if the next range does not go beyond the end where the optimum lies."""
+    """Return whether the next range does not extend beyond the end at which the optimum lies."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None:
@@ -95,7 +97,7 @@ def _is_not_extended(outcome: Outcome) -> bool:
 
 
 def _excludes_optimum(outcome: Outcome) -> bool:
-    """Return True if the next range is extended and does not contain the optimum."""
+    """Return whether the next range is extended but does not contain the optimum."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if _is_not_extended(outcome) or new is None or new.low is None or new.high is None:
@@ -104,7 +106,7 @@ def _excludes_optimum(outcome: Outcome) -> bool:
 
 
 def _searches_too_far(outcome: Outcome) -> bool:
-    """Return True if the next range extends more than a decade beyond an end, or far beyond the usual rates."""
+    """Return whether the next range extends more than a decade beyond an end, or far beyond the usual learning rates."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None:
@@ -118,7 +120,7 @@ def _says_improving(outcome: Outcome) -> bool:
 
 
 def _searches_past_visible_optimum(outcome: Outcome) -> bool:
-    """Return True if the range of the learning rate is extended although the optimum was visible inside it."""
+    """Return whether the range of the learning rate is extended although trials show that the optimum lies inside it."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     beyond = new is not None and new.high is not None and new.high > 1.01 * truth["high"]
@@ -126,7 +128,7 @@ def _searches_past_visible_optimum(outcome: Outcome) -> bool:
 
 
 def poor_outermost_trial(random: Random) -> SimulatedStudy:
-    """Return a sweep in which the outermost trial is much worse than its neighbours, which are the best trials."""
+    """Return a sweep in which the outermost trial is much worse than its neighbours, which are the best trials of the sweep."""
     rec, count = Recorder(random), int(random.integers(8, 20))
     kind, constants = _kind_of_training(random)
     top = float(random.uniform(*TOPS[kind]))
@@ -140,7 +142,7 @@ def poor_outermost_trial(random: Random) -> SimulatedStudy:
 
 
 def diverged_beyond(random: Random) -> SimulatedStudy:
-    """Return a study with a declared range and trials at rates somewhat beyond it, which diverged."""
+    """Return a study with a declared range, and with trials that diverged at learning rates somewhat above that range."""
     rec = Recorder(random)
     kind, constants = _kind_of_training(random)
     top = float(random.uniform(*TOPS[kind]))
@@ -173,15 +175,15 @@ def optimum_inside(random: Random, count: int) -> SimulatedStudy:
 
 
 def _has_as_many_trials(outcome: Outcome) -> bool:
-    """Return True if the next study has as many trials as the last one."""
+    """Return whether the next study has as many trials as the study before it."""
     if outcome.report is None or not outcome.report.next:
         return False
     return (outcome.report.next[0].trials or 0) >= outcome.report.counts.total
 
 
 def _repeats_other_side(outcome: Outcome) -> bool:
-    """Return True if a sweep over one hyperparameter extends its range at one end but also searches all values at the other end
-    again."""
+    """Return whether the next sweep of one hyperparameter, whose range is extended at one end, also searches all values at the
+    other end again."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None or _is_not_extended(outcome):
@@ -190,7 +192,7 @@ def _repeats_other_side(outcome: Outcome) -> bool:
 
 
 def two_trials(random: Random) -> SimulatedStudy:
-    """Return a study of noise, in which the two best trials happen to lie at the top of one range."""
+    """Return a study whose results are noise, and whose two best trials happen to lie at the top of one range."""
     rec, n = Recorder(random), int(random.choice([6, 10, 16, 24]))
     at = random.uniform(size=(n, int(random.integers(1, 4))))
     results = np.sort(0.2 + 0.02 * random.standard_normal(n))
@@ -209,7 +211,7 @@ def _leads_as_warning(outcome: Outcome) -> bool:
 
 
 def six_hyperparameters(random: Random) -> SimulatedStudy:
-    """Return 12 random trials of six hyperparameters. Two hyperparameters matter."""
+    """Return a study of 12 random trials of six hyperparameters. Only two of them matter."""
     rec = Recorder(random)
     best = random.uniform(0.3, 0.7, size=2)
     for u in random.uniform(size=(12, 6)):
@@ -222,7 +224,8 @@ def six_hyperparameters(random: Random) -> SimulatedStudy:
 
 
 def _ignores_subset_search(outcome: Outcome) -> bool:
-    """Return True if the next study has many trials of all hyperparameters and does not mention searching fewer."""
+    """Return whether the next study has many trials of all hyperparameters and does not mention a search of fewer
+    hyperparameters."""
     if outcome.report is None or not outcome.report.next:
         return False
     spec = outcome.report.next[0]
@@ -230,7 +233,8 @@ def _ignores_subset_search(outcome: Outcome) -> bool:
 
 
 def _exceeds_budget(outcome: Outcome) -> bool:
-    """Return True if a plan with half of the last study's cost as its budget exceeds this, or does not say what it leaves out."""
+    """Return whether a plan with a budget of half of the last study's cost exceeds this budget, or does not say what it leaves
+    out."""
     made = outcome.made
     study = assemble(made.experiment, **made.arguments)
     steps = sum(float(study.cost_curve(t).steps[-1]) for t in study.trials if len(study.cost_curve(t)))
@@ -248,7 +252,7 @@ def _exceeds_budget(outcome: Outcome) -> bool:
 
 
 def unstable_start(random: Random) -> SimulatedStudy:
-    """Return a search of the learning rate in which a low rate diverged early for another reason, while higher rates train."""
+    """Return a search of the learning rate in which a low rate diverged early for an unrelated reason, while higher rates train."""
     rec = Recorder(random, accuracy=True)
     logs = np.linspace(-5, -3, int(random.integers(8, 16)))
     odd = int(random.integers(0, len(logs) // 2))
@@ -269,7 +273,7 @@ def unstable_start(random: Random) -> SimulatedStudy:
 
 
 def _has_peak_below_best(outcome: Outcome) -> bool:
-    """Return True if a study of warmups trains at a lower learning rate than that of the best trial."""
+    """Return whether a study of warmups has a lower peak learning rate than the best trial."""
     if outcome.report is None or outcome.report.best is None:
         return False
     best = float(outcome.report.best.params["lr"])

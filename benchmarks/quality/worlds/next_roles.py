@@ -1,4 +1,4 @@
-"""Situations in the roles of hyperparameters in the next study: compared, tuned, fixed, derived or unchanged."""
+"""Situations about the roles of hyperparameters in the next study: compared, tuned, fixed, derived or unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES: Mapping[str, Parameter] = {
     "d_model": Parameter(type="int", low=128, high=1024, scale="log"),
     "mlp_ratio": Parameter(type="int", choices=(1, 2, 4, 8)),
 }
-"""Numeric hyperparameters of an architecture, with the ranges or values that studies search."""
+"""Numeric hyperparameters of an architecture, with the ranges or values that the studies search."""
 
 
 # --- stores ---------------------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def log_trials(
 ) -> tuple[Store, str, str]:
     """Return a store of these trials, and the name and direction of the objective.
 
-    constants: constants that each trial logs at every evaluation, such as its throughput. ends: last step of each trial.
+    constants: constant metrics, such as the throughput, that a trial logs at every evaluation. ends: last step of each trial.
     """
     store, accuracy = Store(), random.random() < 0.5
     name = str(random.choice(("val_acc", "eval/accuracy") if accuracy else ("val_loss", "valid/loss")))
@@ -72,7 +72,7 @@ def log_trials(
 def make_study(
     store: Store, objective: str, direction: str, truth: Mapping[str, Any], space: Mapping[str, Parameter] | None = None
 ) -> SimulatedStudy:
-    """Return the study, with a study file if `space` is passed."""
+    """Return the study in the store, with a study file if `space` is passed."""
     arguments: dict[str, Any] = {"objective": objective, "direction": direction}
     if space is not None:
         goal = Objective(metric=objective, direction="maximize" if direction == "maximize" else "minimize")
@@ -81,14 +81,14 @@ def make_study(
 
 
 def scale_costs(random: Random, costs: FloatArray) -> FloatArray:
-    """Return costs of usual magnitude, with noise between seeds."""
+    """Scale costs to a usual magnitude, and add noise between seeds."""
     noise = float(costs.std()) / random.uniform(4, 30)
     costs = costs + noise * random.standard_normal(len(costs))
     return np.asarray(random.uniform(0.1, 0.5) + 0.3 * (costs - costs.min()) / max(float(costs.std()), 1e-9))
 
 
 def settings_at(space: Mapping[str, Parameter], at: FloatArray) -> list[dict[str, Value]]:
-    """Return the settings at these positions, (n, d)."""
+    """Return the settings at these positions (n, d) in the space."""
     return [{n: p.draw(float(u)) for (n, p), u in zip(space.items(), row, strict=True)} for row in at]
 
 
@@ -100,7 +100,7 @@ def position(parameter: Parameter, value: Value) -> float:
 
 
 def following_studies(outcome: Outcome) -> Iterator[StudySpec]:
-    """Yield the next studies, including those that a probe prepares."""
+    """Yield the next studies in the report, including those that a probe prepares."""
     for study in outcome.report.next_studies if outcome.report is not None else ():
         spec: StudySpec | None = study.spec
         while spec is not None:
@@ -113,7 +113,7 @@ def text_of(spec: StudySpec) -> str:
 
 
 def too_few_trials(spec: StudySpec) -> bool:
-    """Return whether a study has fewer trials than one of its hyperparameters has choices."""
+    """Return whether a study has fewer trials than one of its hyperparameters has values to choose from."""
     return any(len(p.options) > (spec.trials or 1) for p in spec.searched.values())
 
 
@@ -121,9 +121,9 @@ def too_few_trials(spec: StudySpec) -> bool:
 
 
 def batches(how: str) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search the batch size with the learning rate.
+    """Return a generator of studies that search the batch size with the learning rate.
 
-    how: "ints" from a range, "list" of powers of two, or "file" for a range in a study file.
+    how: "ints" from a range, "list" for powers of two, or "file" for a range in a study file.
     """
 
     def make(random: Random) -> SimulatedStudy:
@@ -152,13 +152,14 @@ def batches(how: str) -> Callable[[Random], SimulatedStudy]:
 
 
 def batch_searched(outcome: Outcome) -> bool:
-    """Return whether a next study draws batch sizes from a range, or uses one that is no power of two or far from all trials."""
+    """Return whether a next study draws batch sizes from a range, or uses a batch size that is not a power of two or is far from
+    those of all trials."""
     if outcome.report is None:
         return True
     name, tried = outcome.made.truth["name"], outcome.made.truth["sizes"]
     for spec in following_studies(outcome):
         p = spec.parameters.get(name)
-        if spec.seeds and not spec.searched:  # an exact repeat of a trial
+        if spec.seeds and not spec.searched:  # this study repeats a trial exactly
             continue
         if p is None or p.numeric or too_few_trials(spec):
             return True
@@ -178,7 +179,7 @@ def throughput_unmentioned(outcome: Outcome) -> bool:
 
 
 def architecture_studies(how: str, *, declared: str = "") -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search one or two numbers of the architecture with the learning rate.
+    """Return a generator of studies that search one or two numbers of the architecture with the learning rate.
 
     how: "more" is better, "none" has an effect, or "inside" for an optimum inside the range. declared: the role of these numbers
     in a study file; empty if there is no study file.
@@ -207,7 +208,8 @@ def architecture_studies(how: str, *, declared: str = "") -> Callable[[Random], 
 
 
 def architecture_widened(outcome: Outcome) -> bool:
-    """Return whether a next study tunes a number of the architecture as nuisance, or exceeds the values that the user asked for."""
+    """Return whether a next study tunes a number of the architecture as a nuisance hyperparameter, or exceeds the values that the
+    user asked for."""
     if outcome.report is None:
         return True
     tried = outcome.made.truth["tried"]
@@ -224,7 +226,7 @@ def architecture_widened(outcome: Outcome) -> bool:
 
 
 def _range_asked_for(outcome: Outcome, name: str, used: tuple[float, float]) -> tuple[float, float]:
-    """Return the range in the study file or, if there is none, the range of the values that trials used."""
+    """Return the range in the study file or, if there is no study file, the range of values that trials used."""
     asked = SHAPES[name] if outcome.made.arguments.get("spec") else None
     return used if asked is None or asked.low is None or asked.high is None else (asked.low, asked.high)
 
@@ -234,7 +236,7 @@ def _is_widening(finding: Any) -> bool:
 
 
 def question_dropped(outcome: Outcome) -> bool:
-    """Return whether the first next study does not compare the scientific hyperparameters, although no finding settles them."""
+    """Return whether the first next study does not compare the scientific hyperparameters, although no finding has settled them."""
     answered = {f.subject for f in outcome.fired("scientific-effect") if any(c.kind == "fix" for c in f.changes)}
     names = [n for n in outcome.made.truth["tried"] if n not in answered]
     specs = list(following_studies(outcome))[:1]
@@ -245,7 +247,8 @@ def question_dropped(outcome: Outcome) -> bool:
 
 
 def questions(effect: float) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that compare a choice or a few numbers. effect: loss of the worse value, in seed deviations."""
+    """Return a generator of studies that compare a choice or a few numbers. effect: loss of the worse value, in between-seed
+    standard deviations."""
 
     def make(random: Random) -> SimulatedStudy:
         n = int(random.choice((12, 20, 30)))
@@ -276,7 +279,8 @@ def questions(effect: float) -> Callable[[Random], SimulatedStudy]:
 
 
 def rate_beyond_range(random: Random) -> SimulatedStudy:
-    """Return a study whose best learning rate lies beyond its range, and that also searches batch size and architecture."""
+    """Return a study that searches learning rate, batch size and architecture, and whose best learning rate lies beyond its
+    range."""
     n = int(random.choice((36, 48)))
     shape, batch = str(random.choice(list(SHAPES))), str(random.choice(BATCHES))
     space = {
@@ -296,7 +300,7 @@ def rate_beyond_range(random: Random) -> SimulatedStudy:
 
 
 def not_widened(outcome: Outcome) -> bool:
-    """Return whether no next study extends the range of the learning rate on the right side."""
+    """Return whether no next study extends the range of the learning rate at the end where the optimum lies."""
     rate, side, (low, high) = (outcome.made.truth[k] for k in ("rate", "side", "range"))
     ranges = [p for s in following_studies(outcome) if (p := s.parameters[rate]).numeric]
     return not any((p.low or 0) < low / 2 if side == "low" else (p.high or 0) > 2 * high for p in ranges)

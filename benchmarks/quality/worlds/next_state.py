@@ -1,4 +1,5 @@
-"""Situations in the choice of the next step: too little evidence, one change per round, agreement of headline and first study."""
+"""Situations about the choice of the next step: too little evidence, one change per round, agreement of the headline with the first
+study."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ VERBS = frozenset(
 
 
 def _noise_study(random: Random) -> SimulatedStudy:
-    """Return 6 to 20 trials of 1 to 5 hyperparameters that have no effect."""
+    """Return a study of 6 to 20 trials of 1 to 5 hyperparameters, none of which has an effect."""
     params, _ = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + 10 ** random.uniform(-3, -1) * random.standard_normal(len(params))
     store = store_of_trials(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))
@@ -32,21 +33,22 @@ def _noise_study(random: Random) -> SimulatedStudy:
 
 
 def _effect_study(random: Random) -> SimulatedStudy:
-    """Return a study like `_noise_study`, except that one hyperparameter has a clear effect with its optimum inside the range."""
+    """Return a study like that of `_noise_study`, except that one hyperparameter has a clear effect and its optimum lies inside the
+    range."""
     params, at = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + random.uniform(0.5, 2) * (at[:, 0] - random.uniform(0.35, 0.65)) ** 2
     return loss_study(store_of_trials(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
 def _ignores_effect(outcome: Outcome) -> bool:
-    """Return whether no next study searches the learning rate, the only hyperparameter with an effect."""
+    """Return whether no next study searches the learning rate, which is the only hyperparameter with an effect."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     return not any(map(is_learning_rate, outcome.report.next_studies[0].spec.searched))
 
 
 def _exploits_or_deploys(outcome: Outcome) -> bool:
-    """Return whether a next study exploits or deploys, or there is no next study, or the study was refused."""
+    """Return whether a next study exploits or deploys, there is no next study, or the study was refused."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     specs = [n.spec for n in outcome.report.next_studies]
@@ -54,7 +56,7 @@ def _exploits_or_deploys(outcome: Outcome) -> bool:
 
 
 def _lacks_cost(outcome: Outcome) -> bool:
-    """Return whether the first next study neither follows from a finding nor states its cost and what it would show."""
+    """Return whether the first next study neither follows from a finding nor states its cost and what its results would show."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     if any(f.severity != "note" for f in outcome.fired()):
@@ -90,7 +92,7 @@ def _policy_study(random: Random, off: float) -> shapes.Curves:
 def _single_setting_study(
     kind: str | None, runs: tuple[int, int], *, rate: bool = True
 ) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies of one setting. kind: kind of workload; None: any kind."""
+    """Return a generator of studies of a single setting. kind: kind of workload; None: any kind."""
 
     def make(random: Random) -> SimulatedStudy:
         chosen = kind or str(random.choice(list(_KINDS)))
@@ -111,7 +113,8 @@ def _single_setting_study(
 
 
 def _plans_no_sweep(outcome: Outcome) -> bool:
-    """Return whether the first next study is not a sweep of learning rates, a decade to each side, at a tenth of the length."""
+    """Return whether the first next study is not a sweep of the learning rate by a decade to each side, at a tenth of the
+    length."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     spec, name = outcome.report.next_studies[0].spec, outcome.made.truth["rate"]
@@ -127,7 +130,7 @@ def _plans_no_sweep(outcome: Outcome) -> bool:
 
 
 def _asks_no_question(outcome: Outcome) -> bool:
-    """Return whether no next study asks to log the learning rate."""
+    """Return whether the notes of the first next study do not ask to log the learning rate."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     notes = " ".join(outcome.report.next_studies[0].spec.notes)
@@ -135,7 +138,7 @@ def _asks_no_question(outcome: Outcome) -> bool:
 
 
 def _study_of_six_hyperparameters(random: Random) -> SimulatedStudy:
-    """Return 12 trials of six hyperparameters. One or two hyperparameters matter."""
+    """Return a study of 12 trials of six hyperparameters. Only one or two of them matter."""
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
     costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)
@@ -143,11 +146,11 @@ def _study_of_six_hyperparameters(random: Random) -> SimulatedStudy:
 
 
 def _offers_no_subset_search(outcome: Outcome) -> bool:
-    """Return whether neither the study nor its notes offer 12 to 24 trials of two hyperparameters with the others fixed."""
+    """Return whether neither the next study nor its notes offer 12 to 24 trials of two hyperparameters with all others fixed."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     if any(f.goal in ("boundary", "infeasible") and f.severity != "note" for f in outcome.fired()):
-        return False  # the range has to move first
+        return False  # the range has to be moved first
     for n in outcome.report.next_studies:
         rates = any(is_learning_rate(name) for name in n.spec.searched)
         if len(n.spec.searched) == 2 and rates and 12 <= (n.spec.trials or 0) <= 24 and len(n.spec.parameters) >= 6:
@@ -159,7 +162,8 @@ def _offers_no_subset_search(outcome: Outcome) -> bool:
 
 
 def _overfitting_study(random: Random) -> SimulatedStudy:
-    """Return a study whose trials overfit, so that best steps come before the end. It may already search a regulariser."""
+    """Return a study whose trials overfit, so that their best steps come before the end. The study may already search a
+    regulariser."""
     store, evaluations = Store(), int(random.integers(8, 16))
     has = str(random.choice(["", "", "dropout", "weight_decay", "fixed"]))
     for _ in range(int(random.integers(10, 21))):
@@ -175,15 +179,16 @@ def _overfitting_study(random: Random) -> SimulatedStudy:
 
 
 def _is_within(new: Parameter, old: Parameter | None) -> bool:
-    """Return whether a range lies inside an older range, apart from the rounding of its ends."""
+    """Return whether a range lies inside an older range, apart from rounding errors at its ends."""
     if old is None or new.domain == old.domain:
         return old is not None
     inside = as_number(new.low) >= 0.95 * as_number(old.low), as_number(new.high) <= 1.05 * as_number(old.high)
-    return all(inside)  # choices have no ends, so each comparison with NaN is False
+    return all(inside)  # choices have no ends, so each comparison with NaN yields False
 
 
 def _changes_too_much(outcome: Outcome) -> bool:
-    """Return whether the study against overfitting changes several regularisers, excludes zero, or ignores the number of steps."""
+    """Return whether the next study against overfitting changes several regularisers, excludes zero, or does not consider the
+    number of steps."""
     if outcome.report is None:
         return True
     finding = next((f for f in outcome.fired("curve-overfitting")), None)
@@ -206,7 +211,7 @@ def _changes_too_much(outcome: Outcome) -> bool:
 
 
 def _edge_and_flat_study(random: Random) -> SimulatedStudy:
-    """Return a study whose best rates lie at an end and whose curves are flat for most of their length."""
+    """Return a study whose best learning rates lie at an end of the range, and whose curves are flat for most of their length."""
     store, steps = Store(), int(random.choice([2_000, 20_000]))
     at = steps * np.arange(1, 61) // 60
     for _ in range(int(random.integers(14, 31))):
@@ -226,7 +231,7 @@ _OF_LENGTH = re.compile(r"fewer steps|[Ss]horten|[Ll]engthen the|decay at|rain f
 
 
 def _mixes_goals(outcome: Outcome) -> bool:
-    """Return whether the first study has notes on the length of training, although it changes only something else."""
+    """Return whether the first next study has notes about the length of training, although it changes only other things."""
     if outcome.report is None or len(outcome.report.next_studies) == 0:
         return True
     spec = outcome.report.next_studies[0].spec
@@ -238,7 +243,7 @@ FINAL = 20_000
 
 
 def _study_of_short_runs(random: Random) -> SimulatedStudy:
-    """Return a well explored study of short runs; the length of the final training is known."""
+    """Return a well explored study of short runs; the length of the final training is also known."""
     made = _explored_space(random)
     spec: StudySpec = made.arguments["spec"]
     return SimulatedStudy(
@@ -252,11 +257,11 @@ def _study_of_short_runs(random: Random) -> SimulatedStudy:
 
 
 def _skips_best_settings(outcome: Outcome) -> bool:
-    """Return whether the long runs do not repeat the best settings of the short runs, or lack a schedule."""
+    """Return whether the long runs of the next study do not repeat the best settings of the short runs, or lack a schedule."""
     if outcome.report is None:
         return True
     long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
-    if not long:  # the length or another range has to change first
+    if not long:  # the length or a different range has to be changed first
         return not outcome.report.next_studies[0].spec.goal.startswith(
             ("Shorten", "Lengthen", "Narrow", "Widen", "Search higher", "Search lower", "Repeat")
         )
@@ -271,7 +276,7 @@ def _skips_best_settings(outcome: Outcome) -> bool:
 
 
 def _explored_space(random: Random) -> SimulatedStudy:
-    """Return a clearly explored space: 1 or 2 hyperparameters, many trials, the optimum well inside, little noise."""
+    """Return a study that has explored its space: 1 or 2 hyperparameters, many trials, the optimum well inside, little noise."""
     axes = int(random.integers(1, 3))
     count = int(random.integers(24, 61))
     params, at = settings(random, count, axes)
@@ -291,7 +296,7 @@ def _explored_space(random: Random) -> SimulatedStudy:
 
 
 def _does_not_exploit(outcome: Outcome) -> bool:
-    """Return whether the first study does not exploit, although nothing needs to change."""
+    """Return whether the first next study does not exploit, although nothing about the study needs to change."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
     first = outcome.report.next_studies[0].spec
@@ -318,7 +323,7 @@ def _plans_any_study(random: Random) -> SimulatedStudy:
 
 
 def _headline_differs(outcome: Outcome) -> bool:
-    """Return whether the headline does not name the first study's step, or the step has no known verb."""
+    """Return whether the report's headline does not name the step of the first next study, or that step has no known verb."""
     from advisor.report.text.headline import headline
 
     if outcome.report is None or not outcome.report.next_studies:

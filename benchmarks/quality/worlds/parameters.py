@@ -1,4 +1,4 @@
-"""Situations in logged parameters: tuners' tags, derived values, lengths, measurements, constants of a framework."""
+"""Situations about logged parameters: tags of tuners, derived values, lengths, measurements, constants of a framework."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _misses_tags(outcome: Outcome) -> bool:
 
 
 def _derived_parameter_study(rng: Random) -> SimulatedStudy:
-    """Return a study in which one hyperparameter is derived from others."""
+    """Return a study in which one logged hyperparameter is derived from others."""
     how = str(rng.choice(["tokens", "min_lr", "iterations", "one-minus", "scaled"]))
     settings: list[dict[str, Any]] = []
     for s in sample_settings(rng, trial_count(rng)):
@@ -91,7 +91,8 @@ def _searches_derived(outcome: Outcome) -> bool:
 
 
 def _independent_parameter_study(rng: Random) -> SimulatedStudy:
-    """Return a healthy study of many independent hyperparameters with few levels: random, on a grid, or changed one at a time."""
+    """Return a healthy study of many independent hyperparameters with few levels each: random, on a grid, or changed one at a
+    time."""
     levels = {
         "batch_size": [32, 64, 128, 256],
         "width": [32, 64, 128, 256],
@@ -131,7 +132,7 @@ def _calls_derived(outcome: Outcome) -> bool:
 
 
 def _varying_length_study(rng: Random) -> SimulatedStudy:
-    """Return a study whose training length varies, under an informative or an arbitrary name."""
+    """Return a study whose training length varies, and is logged under an informative or an arbitrary name."""
     name = str(rng.choice(["budget", "horizon", "rounds", "n_passes", "kimg"]))
     factor, every = int(rng.choice([1, 1, 10, 100])), int(rng.choice([1, 10]))
     store = Store()
@@ -151,7 +152,7 @@ def _searches_name(outcome: Outcome) -> bool:
 
 
 def _measurement_study(rng: Random) -> SimulatedStudy:
-    """Return a study with measurements among the parameters."""
+    """Return a study that logs measurements among its parameters."""
     name = str(
         rng.choice(
             ["num_params", "best_epoch", "duration", "final_loss", "n_parameters", "size_of_model", "train_time_s"]

@@ -1,4 +1,4 @@
-"""Situations with several populations of runs in one experiment."""
+"""Situations in which one experiment contains several populations of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _HAND_NAMES = ("baseline", "try-2", "big-lr", "longer", "small-lr", "no-wd", "pa
 
 
 def _study_by_hand_and_sweep(rng: Random) -> SimulatedStudy:
-    """Return manual runs followed by a sweep. The two differ in names, a tuner's tags, a parent run or rounded numbers."""
+    """Return a study of manual runs followed by a sweep. Manual runs and sweep differ in names, a tuner's tags, a parent run or
+    rounded numbers."""
     how = str(rng.choice(["names", "optuna", "parent", "digits"]))
     store, n, hand = Store(), int(rng.integers(14, 36)), int(rng.integers(4, 9))
     label = str(rng.choice(["name", "run_name", "exp_name", "tag"]))
@@ -35,7 +36,7 @@ def _study_by_hand_and_sweep(rng: Random) -> SimulatedStudy:
 
 
 def _study_of_two_models(rng: Random) -> SimulatedStudy:
-    """Return sweeps of two models, one after the other, whose ranges or hyperparameters may differ."""
+    """Return a study of two sweeps of different models, one after the other, whose ranges or hyperparameters may differ."""
     name = str(rng.choice(["model", "arch", "backbone", "model_name"]))
     store, large, small = Store(), int(rng.integers(14, 30)), int(rng.integers(6, 13))
     own = bool(rng.random() < 0.5)
@@ -77,7 +78,7 @@ def _are_not_separated(outcome: Outcome) -> bool:
 
 
 def _study_of_one_population(rng: Random) -> SimulatedStudy:
-    """Return one healthy study that looks mixed: a comparison, a conditional space, a grid, or an adaptive search."""
+    """Return a healthy study that resembles a mixture: a comparison, a conditional space, a grid, or an adaptive search."""
     how = str(rng.choice(["comparison", "conditional", "grid", "adaptive", "optional", "seeds", "failed"]))
     n, settings = trial_count(rng), []
     base = sample_settings(rng, n)

@@ -1,5 +1,5 @@
-"""Situations in a study's question: scientific and unimportant hyperparameters, fair comparisons, regularisers that are always
-on."""
+"""Situations about the question of a study: scientific and unimportant hyperparameters, fair comparisons, regularisers that are
+always on."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def comparison_studies(
     shifted: bool = False,
     conditional: bool = False,
 ) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that compare the values of one hyperparameter; all other hyperparameters are random.
+    """Return a generator of studies that compare the values of one hyperparameter; all other hyperparameters are random.
 
-    worse: difference between the best results of the last value and of the others, in standard deviations between seeds. shifted:
+    worse: difference between the best results of the last value and of the others, in between-seed standard deviations. shifted:
     best learning rates differ between values. conditional: the first value has an additional hyperparameter that matters.
     """
 
@@ -76,7 +76,7 @@ def _compared_values(random: Random, k: int) -> tuple[str, list[Any]]:
 
 
 def verdicts(outcome: Outcome) -> list[Any]:
-    """Return the findings that state a difference between values of the question's hyperparameter."""
+    """Return the findings that state a difference between values of the scientific hyperparameter."""
     return [
         f
         for f in outcome.fired(QUESTION)
@@ -85,7 +85,7 @@ def verdicts(outcome: Outcome) -> list[Any]:
 
 
 def lacks_answer(outcome: Outcome) -> bool:
-    """Return whether the report does not name the worse value, or gives no interval for it."""
+    """Return whether the report does not name the worse value, or gives no interval for the difference."""
     worse = outcome.made.truth["worse"].lower()
     messages = [str(f.message) for f in verdicts(outcome)]
     return not any(worse in text.lower() and re.search(r"interval", text) for text in messages)
@@ -96,7 +96,7 @@ def false_answer(outcome: Outcome) -> bool:
 
 
 def gives_no_reason(outcome: Outcome) -> bool:
-    """Return whether the report has neither a finding on the question nor a reason why the question cannot be answered."""
+    """Return whether the report has neither a finding about the question nor a reason why the question cannot be answered."""
     return not outcome.fired(QUESTION) and outcome.status(QUESTION) != "not-assessed"
 
 
@@ -109,7 +109,8 @@ def question_fixed(outcome: Outcome) -> bool:
 
 
 def unfair_comparisons(kind: str) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies with an unfair comparison: one value has bad learning rates, no result, or results at chance level.
+    """Return a generator of studies with an unfair comparison: one value has bad learning rates, no result, or results at chance
+    level.
 
     kind: "rates", "failed", "chance", or "fair" for the healthy twin.
     """
@@ -162,9 +163,10 @@ def unfairness_invented(outcome: Outcome) -> bool:
 def studies_of_many(
     trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | None = None
 ) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies of `count` hyperparameters. The truth holds each hyperparameter's share of the variance.
+    """Return a generator of studies of `count` hyperparameters. The truth of the study holds each hyperparameter's share of the
+    variance of results.
 
-    Shares include interactions. shares: approximate shares of the first hyperparameters; the others have no effect.
+    These shares include interactions. shares: approximate shares of the first hyperparameters; the others have no effect.
     """
 
     def make(random: Random) -> SimulatedStudy:
@@ -192,12 +194,13 @@ def studies_of_many(
 
 
 def fixes_what_matters(share: float) -> Callable[[Outcome], bool]:
-    """Return a function that returns whether the report calls a hyperparameter with this share of the variation unimportant."""
+    """Return a function that returns whether the report calls a hyperparameter unimportant that explains at least this share of the
+    variation."""
     return lambda outcome: any(outcome.made.truth[str(f.subject)] >= share for f in outcome.fired("space-insensitive"))
 
 
 def keeps_what_does_not(outcome: Outcome) -> bool:
-    """Return whether the report finds none of the hyperparameters without effect."""
+    """Return whether the report identifies none of the hyperparameters that have no effect."""
     return not any(outcome.made.truth[str(f.subject)] <= 0.02 for f in outcome.fired("space-insensitive"))
 
 
@@ -212,9 +215,10 @@ STRONG: Mapping[str, Parameter] = {
 
 
 def regularised_studies(*, strong: bool) -> Callable[[Random], SimulatedStudy]:
-    """Return a maker of studies that search a regulariser, from no effect up or (`strong`) only at strengths that hurt.
+    """Return a generator of studies that search a regulariser: from no effect upwards or, with `strong`, only at strengths that
+    hurt.
 
-    The optimizer is SGD, for which a weight decay of 0.01 is strong; with Adam it is an ordinary value.
+    The optimizer is SGD, for which a weight decay of 0.01 is strong; for Adam, this value is ordinary.
     """
 
     def make(random: Random) -> SimulatedStudy:
@@ -240,7 +244,7 @@ def regularised_studies(*, strong: bool) -> Callable[[Random], SimulatedStudy]:
 
 
 def none_left_out(outcome: Outcome) -> bool:
-    """Return whether the report lacks the advice to extend the range to no regularisation."""
+    """Return whether the report lacks the advice to extend the range down to no regularisation."""
     advised = [f for f in outcome.fired("regulariser-floor") if f.subject == outcome.made.truth["name"] and f.changes]
     return not advised
 

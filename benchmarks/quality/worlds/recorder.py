@@ -1,4 +1,4 @@
-"""Studies whose results are a known function of the settings."""
+"""Logs trials whose results are a known function of the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worlds.world import Random, SimulatedStudy, Store
 
 
 class Recorder:
-    """Logs trials with known results. Names and units differ from study to study."""
+    """Logs trials with known results. Names and units of metrics differ from study to study."""
 
     def __init__(self, random: Random, *, accuracy: bool | None = None) -> None:
         self.random, self.store = random, Store()
@@ -21,12 +21,12 @@ class Recorder:
         self.steps = int(random.choice([1000, 5000, 20_000]))
         self.points = int(random.integers(8, 30))
         self.wobble = float(random.choice([0.0, 0.001, 0.003]))
-        """Standard deviation of one evaluation, as a share of the gain from training."""
+        """Standard deviation of the noise of one evaluation, as a share of the gain from training."""
 
     def log(
         self, params: Mapping[str, Any], excess: float, *, failed: bool = False, wobble: float | None = None
     ) -> None:
-        """Log one trial. excess: distance from a perfect result as a share of the gain from training, 0 to 1."""
+        """Log one trial. excess: distance of its result from a perfect one, from 0 to 1, as a share of the gain from training."""
         at = np.linspace(self.steps / self.points, self.steps, self.points).astype(np.int64)
         share = (1 - min(max(excess, 0.0), 1.0)) * (1 - np.exp(-5 * at / self.steps))
         noise = self.wobble if wobble is None else wobble
@@ -41,6 +41,6 @@ class Recorder:
         self.store.log(params, {self.metric: (at, value), "train_loss": (train_at, train)})
 
     def made(self, **truth: Any) -> SimulatedStudy:
-        """Return the study."""
+        """Return the study with the logged trials."""
         direction = "maximize" if self.accuracy else "minimize"
         return SimulatedStudy(self.store.experiment(), {"objective": self.metric, "direction": direction}, truth)

@@ -1,4 +1,5 @@
-"""Studies whose results follow a known response to their hyperparameters. Several groups of situations use them."""
+"""Helpers for studies whose results follow a known response to their hyperparameters. Several groups of situations use these
+helpers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def store_of(
 ) -> tuple[Store, str, str]:
     """Return a store with these trials, and the name and direction of the objective.
 
-    A cost of NaN means that the trial diverged. Curves that end at a cost in `flat_costs` are flat.
+    A cost of NaN means that the trial diverged. A curve is flat if its final cost is in `flat_costs`.
     """
     store = Store()
     accuracy = random.random() < 0.5
@@ -67,7 +68,7 @@ def make_study(
     space: Mapping[str, Parameter] | None = None,
     flat_costs: Sequence[float] = (),
 ) -> SimulatedStudy:
-    """Return the study, with a study file if the space is passed."""
+    """Return the study, with a study file if `space` is passed."""
     store, objective, direction = store_of(random, params, costs, flat_costs)
     arguments: dict[str, Any] = {"objective": objective, "direction": direction}
     if space is not None:
@@ -77,7 +78,8 @@ def make_study(
 
 
 def response(random: Random, at: FloatArray, optimum: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return costs (n,) of positions (n, d): a bowl, a valley with straighter walls, or a bowl with a cliff on the first axis."""
+    """Return the costs (n,) at positions (n, d): a bowl, a valley with straighter walls, or a bowl with a cliff on the first
+    axis."""
     away = at - optimum
     kind = random.choice(("bowl", "valley", "cliff"))
     costs = (weights * (np.abs(away) ** (1.5 if kind == "valley" else 2.0))).sum(1)
@@ -87,7 +89,7 @@ def response(random: Random, at: FloatArray, optimum: FloatArray, weights: Float
 
 
 def nuisances(random: Random, count: int) -> dict[str, Parameter]:
-    """Return `count` hyperparameters with their ranges, the learning rate first."""
+    """Return `count` hyperparameters with their ranges; the first is the learning rate."""
     low = float(10 ** random.uniform(-5, -3))
     rate = Parameter(low=low, high=low * float(10 ** random.uniform(1.5, 3)), scale="log")
     names = random.permutation(list(OTHERS))[: count - 1].tolist()

@@ -1,4 +1,4 @@
-"""Studies of random trials, and questions about a report, for several groups of situations."""
+"""Studies of random trials, and questions about a report, which several groups of situations use."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from worlds.world import Metric, Outcome, Random, Store
 
 
 def evaluation_steps(rng: Random) -> IntArray:
-    """Return the steps of the evaluations of one study."""
+    """Return the steps at which one study evaluates."""
     every = int(rng.choice([1, 1, 50, 100, 500]))
     return np.arange(1 if every == 1 else every, every * int(rng.integers(8, 30)) + 1, every)
 
 
 def quality_of(rng: Random, setting: Mapping[str, Any]) -> float:
-    """Return the final accuracy of a setting, with noise between seeds; it is best near a learning rate of 0.01."""
+    """Return the final accuracy of a setting, with noise between seeds; the best learning rate is near 0.01."""
     rate = float(setting.get("lr", setting.get("learning_rate", 0.01)))
     return 0.94 - 0.03 * (math.log10(rate) + 2) ** 2 + rng.normal(0, 0.004)
 
 
 def accuracy_curve(rng: Random, steps: IntArray, final: float, start: float = 0.3) -> FloatArray:
-    """Return an accuracy that rises to its final value with a little noise, so that the best value is rarely the last."""
+    """Return an accuracy curve that rises to its final value with a little noise, so that its best value is rarely its last."""
     progress = steps / steps[-1]
     noise = rng.normal(0, 0.003, len(steps))
     curve: FloatArray = np.clip(
@@ -40,7 +40,7 @@ def accuracy_metrics(rng: Random, steps: IntArray, accuracy: FloatArray, name: s
 
 
 def sample_settings(rng: Random, n: int) -> list[dict[str, Any]]:
-    """Return random settings of three hyperparameters."""
+    """Return `n` random settings of three hyperparameters."""
     return [
         {
             "lr": float(10 ** rng.uniform(-3.5, -0.5)),
@@ -76,7 +76,7 @@ def searched_in(outcome: Outcome) -> set[str]:
 
 
 def next_searched(outcome: Outcome) -> set[str]:
-    """Return the hyperparameters that the analysis or one of the next studies searches."""
+    """Return the hyperparameters that the analysis or any next study searches."""
     nexts = [n.spec.searched for n in outcome.report.next_studies] if outcome.report is not None else []
     return searched_in(outcome).union(*nexts)
 

@@ -1,4 +1,4 @@
-"""Shapes of training curves by kind of workload."""
+"""Shapes of training curves for each kind of workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Curves: TypeAlias = dict[str, Metric]
 
 @dataclass(frozen=True)
 class Rates:
-    """Range of a learning rate, and the best learning rate."""
+    """Range of a learning rate, and the best learning rate in it."""
 
     low: float = 1e-4
     high: float = 1e-2
@@ -28,21 +28,21 @@ RATES = Rates()
 
 
 def autocorrelated_noise(random: Random, points: int, lag: float = 0.9) -> FloatArray:
-    """Return autocorrelated noise of unit variance."""
+    """Return autocorrelated noise with variance 1."""
     noise = random.normal(size=points) * np.sqrt(1 - lag**2)
     noise[0] = random.normal()
     return np.asarray(lfilter([1.0], [1.0, -lag], noise), dtype=np.float64)
 
 
 def falling_loss(random: Random, points: int, off: float) -> FloatArray:
-    """Return a smooth loss that falls from about 2.3. off: distance of the learning rate from the best rate in decades."""
+    """Return a smooth loss curve that falls from about 2.3. off: distance in decades of the learning rate from the best one."""
     t = np.linspace(0, 1, points)
     end = 0.4 + 0.25 * off**2 + 0.03 * random.normal()
     return np.asarray(end + (2.3 - end) * (1 + random.uniform(20, 60) * 10 ** min(off, 0.0) * t) ** -0.8)
 
 
 def restart_steps(random: Random, steps: int) -> list[int]:
-    """Return the steps at which a cosine schedule restarts, with equal or doubling periods."""
+    """Return the steps at which a cosine schedule restarts, with periods of equal or doubling length."""
     first, factor = float(random.uniform(0.14, 0.3)), int(random.choice([1, 2]))
     begins, period, at = [], first, first
     while at < 0.97:
@@ -53,7 +53,7 @@ def restart_steps(random: Random, steps: int) -> list[int]:
 
 
 def decaying_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray:
-    """Return a curve that rises at these steps and decays after each rise."""
+    """Return a curve that rises at each of these steps and decays after each rise."""
     rise = np.zeros(steps)
     for begin, end in zip(begins, [*begins[1:], steps], strict=True):
         rise[begin:end] = size * np.exp(-5 * np.arange(end - begin) / max(end - begin, 1))
@@ -66,7 +66,7 @@ def lasting_rises(steps: int, begins: Sequence[int], size: float) -> FloatArray:
 
 
 def collapsed_curve(random: Random, values: FloatArray) -> FloatArray:
-    """Return the curve with a collapse in its middle; from then on, it is noise around a level near the first value."""
+    """Return the curve with a collapse in its middle, after which it is noise around a level near the first value."""
     at = int(random.uniform(0.35, 0.75) * len(values))
     after = (
         random.uniform(0.85, 1.3) * values[0] * np.exp(random.uniform(0.05, 0.3) * random.normal(size=len(values) - at))
@@ -80,7 +80,8 @@ def collapsed_curve(random: Random, values: FloatArray) -> FloatArray:
 def policy_success_rate(
     random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False
 ) -> FloatArray:
-    """Return a success rate: near zero at first, then a noisy S-curve. Far from the best learning rate, it rises late or never.
+    """Return the curve of a success rate: near zero at first, then a noisy S-shaped rise. Far from the best learning rate, the
+    success rate rises late or never.
 
     start: share of the training after which the best trials learn; about zero to learn before the first evaluation.
     """
@@ -96,7 +97,8 @@ def policy_success_rate(
 
 
 def policy_losses(random: Random, success: FloatArray) -> dict[str, FloatArray]:
-    """Return losses of a policy gradient: the value loss rises while rewards grow, and the policy loss varies about zero."""
+    """Return the losses of a policy-gradient method: the value loss rises while rewards grow, and the policy loss varies around
+    zero."""
     n = len(success)
     value = 0.02 + random.uniform(0.2, 3.0) * np.convolve(success, np.ones(5) / 5, "same") ** 1.5
     value *= np.exp(0.3 * autocorrelated_noise(random, n, 0.6))
@@ -118,7 +120,7 @@ class FineTuningCurves:
 
 
 def fine_tuning_curves(random: Random, evaluations: int, *, overfits: bool) -> FineTuningCurves:
-    """Return curves of fine-tuning. overfits: the validation loss is lowest after a third of the evaluations."""
+    """Return the curves of a fine-tuning. overfits: whether the validation loss is lowest after a third of the evaluations."""
     t = np.arange(1, evaluations + 1) / evaluations
     train = 0.7 * np.exp(-3 * t) + 0.02 + 0.01 * random.normal(size=evaluations)
     base = 0.42 + 0.15 * np.exp(-5 * t)
@@ -133,7 +135,8 @@ def fine_tuning_curves(random: Random, evaluations: int, *, overfits: bool) -> F
 
 
 def gradient_norms(random: Random, steps: int, spread: float, share: float, tail: str) -> FloatArray:
-    """Return norms whose logarithms scatter by `spread` about a falling level; the given share is 26 to 50 times the median."""
+    """Return gradient norms whose logarithms scatter by `spread` around a falling level; a fraction `share` of the norms are
+    outliers of 26 to 50 times the median."""
     noise = random.normal(size=steps) if tail == "none" else random.laplace(size=steps) / np.sqrt(2)
     norms = np.exp(spread * noise) * np.linspace(1.5, 0.7, steps)
     far = random.uniform(size=steps) < share
@@ -220,4 +223,5 @@ OTHERS: dict[str, Maker] = {
     "quantised metrics": _quantised_training_loss,
     "wandering noise": _wandering_objective,
 }
-"""Kinds of healthy curves: each function returns the objective, its direction, and a function that returns a trial's curves."""
+"""Kinds of healthy curves: each function returns the objective, its direction, and a function that returns the curves of a
+trial."""

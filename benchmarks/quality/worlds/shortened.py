@@ -19,20 +19,21 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @dataclass
 class World:
-    """A response surface with learning curves: the validation cost falls from 1 towards a floor that depends on the setting."""
+    """A response surface with learning curves: the validation cost of a trial falls from 1 towards a floor that depends on its
+    setting."""
 
     random: Random
     steps: int = 30
-    """Number of evaluations of a complete trial."""
+    """Number of evaluations in a complete trial."""
     best_lr: float = field(init=False)
     noise: float = field(init=False)
     lr: str = field(init=False)
     metric: str = field(init=False)
     maximize: bool = field(init=False)
     early_lead: float = 0.0
-    """Speed advantage of higher learning rates early in training; 0 for no advantage."""
+    """Exponent of the learning rate by which higher learning rates progress faster early in training; 0 for no advantage."""
     dropout_weight: float = 0.01
-    """Cost of the worst dropout at full length."""
+    """Cost that the worst dropout rate adds at full length."""
 
     def __post_init__(self) -> None:
         self.best_lr = 10 ** self.random.uniform(-3.3, -2.3)
@@ -45,13 +46,13 @@ class World:
         self.metric = str(self.random.choice(names))
 
     def floor(self, lr: float, dropout: float, decay: float) -> float:
-        """Return the cost at full length, from 0.1 up."""
+        """Return the final cost of a setting at full length, which is at least 0.1."""
         away = math.log10(lr / self.best_lr)
         by_dropout = self.dropout_weight * ((dropout - 0.25) / 0.25) ** 2
         return 0.1 + 0.05 * away**2 + by_dropout + 0.002 * (math.log10(decay) + 4) ** 2
 
     def curve(self, lr: float, dropout: float, decay: float) -> FloatArray:
-        """Return the cost at each evaluation."""
+        """Return the cost of a setting at each evaluation."""
         time = np.arange(1, self.steps + 1) / self.steps
         pace = 4.0 * (lr / self.best_lr) ** self.early_lead
         floor = self.floor(lr, dropout, decay)
@@ -59,7 +60,7 @@ class World:
         return made
 
     def values(self, costs: FloatArray) -> FloatArray:
-        """Return costs as values of the objective."""
+        """Convert costs to values of the objective."""
         return 1 - costs if self.maximize else costs
 
     def suggest(self, trial: optuna.Trial) -> tuple[float, float, float]:
@@ -70,7 +71,7 @@ class World:
         )
 
     def draw(self) -> tuple[float, float, float]:
-        """Return random settings."""
+        """Return the hyperparameters of a random setting."""
         random = self.random
         return 10 ** random.uniform(-5, -1), random.uniform(0, 0.5), 10 ** random.uniform(-6, -2)
 
@@ -78,7 +79,7 @@ class World:
         return dict(zip((self.lr, "dropout", "weight_decay"), settings, strict=True))
 
     def metrics(self, costs: FloatArray, every: int, *, dense: bool) -> dict[str, Metric]:
-        """Return the logged metrics. every: steps between evaluations; dense: also log the training loss."""
+        """Return the metrics that a trial logs. every: steps between evaluations; dense: whether to log the training loss too."""
         at = np.arange(1, len(costs) + 1) * every
         made: dict[str, Metric] = {self.metric: (at, self.values(costs))}
         if dense:
@@ -98,7 +99,7 @@ def _pruned_study(
     dropout_weight: float = 0.01,
     budgets: bool = False,
 ) -> SimulatedStudy:
-    """Return a study with a sampler and a pruner of Optuna. budgets: each run logs its maximum length."""
+    """Return a study made with a sampler and a pruner of Optuna. budgets: whether each run logs its maximum length."""
     world = World(random, int(random.choice([27, 30])), early_lead=early_lead, dropout_weight=dropout_weight)
     seed = int(random.integers(1 << 30))
     sampler = optuna.samplers.TPESampler(seed=seed) if random.integers(2) else optuna.samplers.RandomSampler(seed=seed)
@@ -149,7 +150,7 @@ def pruned_by(pruner: str, status: RunStatus, **world: Any) -> Callable[[Random]
 
 
 def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, RunStatus, str]]) -> SimulatedStudy:
-    """Return a study of random settings. cut: returns a trial's length, status and true state, given its costs."""
+    """Return a study of random settings. cut: returns the length, status and true state of a trial, given its costs."""
     store, every, dense = Store("ended"), int(world.random.choice([1, 100])), bool(world.random.integers(2))
     states = []
     for _ in range(trials):
@@ -157,7 +158,7 @@ def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, Run
         costs = world.curve(*settings)
         length, status, state = cut(costs)
         metrics = world.metrics(costs[:length], every, dense=dense)
-        if state == "infeasible" and dense:  # a crash strikes between evaluations
+        if state == "infeasible" and dense:  # a crash can happen between evaluations
             extra = int(world.random.integers(1, 10))
             metrics["train_loss"] = world.metrics(costs[: length + 1], every, dense=True)["train_loss"]
             metrics["train_loss"] = (
@@ -171,7 +172,7 @@ def _study(world: World, trials: int, cut: Callable[[FloatArray], tuple[int, Run
 
 
 def early_stopped(random: Random) -> SimulatedStudy:
-    """Return trials that overfit after their best step and stop after several evaluations without improvement."""
+    """Return a study whose trials overfit after their best step, and stop after several evaluations without improvement."""
     world = _OverfittingCurve(random, steps=int(random.choice([40, 60, 100])))
     patience, min_delta = int(random.choice([3, 5, 10])), float(random.choice([0.0, 0.0, 1e-3]))
 
@@ -182,7 +183,7 @@ def early_stopped(random: Random) -> SimulatedStudy:
                 best, wait = cost, 0
             else:
                 wait += 1
-            if wait == patience:  # also at the planned last step, which callbacks count as an early stop
+            if wait == patience:  # this can also be the planned last step, which callbacks count as an early stop
                 return step, "FINISHED", "early_stopped"
         return len(costs), "FINISHED", "complete"
 
@@ -190,7 +191,7 @@ def early_stopped(random: Random) -> SimulatedStudy:
 
 
 class _OverfittingCurve(World):
-    """Trials are best at some step and get worse afterwards, or keep improving slowly."""
+    """Trials whose cost is lowest at some step and then rises, or keeps falling slowly."""
 
     def curve(self, lr: float, dropout: float, decay: float) -> FloatArray:
         time = np.arange(1, self.steps + 1) / self.steps
@@ -205,7 +206,7 @@ def _unshortened_study(costs: FloatArray) -> tuple[int, RunStatus, str]:
 
 
 def crashing_trials(random: Random) -> SimulatedStudy:
-    """Return a study in which a few trials, good or bad, crash at a random time without an error text."""
+    """Return a study in which a few trials crash at a random time, regardless of their results and without an error text."""
     world, share = World(random), random.uniform(0.15, 0.4)
 
     def cut(costs: FloatArray) -> tuple[int, RunStatus, str]:
@@ -217,7 +218,7 @@ def crashing_trials(random: Random) -> SimulatedStudy:
 
 
 def time_limit(random: Random) -> SimulatedStudy:
-    """Return a study in which some trials, good or bad, reach a time limit and end normally."""
+    """Return a study in which some trials, regardless of their results, reach a time limit and end normally."""
     world, share = World(random), random.uniform(0.2, 0.6)
 
     def cut(costs: FloatArray) -> tuple[int, RunStatus, str]:
@@ -232,7 +233,7 @@ def healthy(random: Random) -> SimulatedStudy:
 
 
 def chosen_length(random: Random) -> SimulatedStudy:
-    """Return a study in which the number of epochs is a hyperparameter, and each trial decays its learning rate until its end."""
+    """Return a study in which the number of epochs is a hyperparameter; each trial decays its learning rate until its own end."""
     world, store = World(random), Store("lengths")
     trials = int(random.choice([12, 20, 30]))
     for _ in range(trials):
@@ -243,7 +244,8 @@ def chosen_length(random: Random) -> SimulatedStudy:
 
 
 def preempted_runs(random: Random) -> SimulatedStudy:
-    """Return a study with killed runs, whose second runs continue from a checkpoint, start again, or count from zero."""
+    """Return a study with killed runs, each followed by a second run that continues from a checkpoint, starts again, or counts
+    steps from zero."""
     world, store = World(random), Store("preempted")
     trials, every = int(random.choice([8, 16, 24])), int(random.choice([1, 100]))
     way = str(random.choice(["checkpoint", "anew", "from zero"]))
@@ -265,7 +267,7 @@ def preempted_runs(random: Random) -> SimulatedStudy:
 
 
 def repeats_with_seeds(random: Random) -> SimulatedStudy:
-    """Return a study in which every setting is run twice in a row, with different seeds that are not logged."""
+    """Return a study in which every setting is run twice in succession, with different seeds that are not logged."""
     world, store = World(random), Store("seeds")
     trials = int(random.choice([8, 12]))
     for _ in range(trials):

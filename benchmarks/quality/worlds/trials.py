@@ -1,4 +1,4 @@
-"""Trials of a learning rate and other hyperparameters, with losses that a situation chooses."""
+"""Helpers for trials of a learning rate and other hyperparameters, whose losses the situation chooses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ OTHERS: Mapping[str, tuple[float, float, bool]] = {
     "momentum": (0.5, 0.99, False),
     "grad_clip": (0.1, 10.0, True),
 }
-"""(low end, high end, whether the scale is logarithmic) of hyperparameters other than the learning rate."""
+"""(low end, high end, whether the scale is logarithmic) for each hyperparameter other than the learning rate."""
 
 
 def settings(random: Random, count: int, axes: int) -> tuple[list[dict[str, Any]], FloatArray]:
-    """Return random settings of a learning rate and `axes` - 1 others, and their positions (count, axes)."""
+    """Return random settings of a learning rate and `axes` - 1 other hyperparameters, and their positions (count, axes)."""
     rate = str(random.choice(RATES))
     chosen = [str(n) for n in random.choice(list(OTHERS), axes - 1, replace=False)]
     at = random.random((count, axes))
@@ -38,7 +38,7 @@ def settings(random: Random, count: int, axes: int) -> tuple[list[dict[str, Any]
 
 
 def curve(random: Random, cost: float, points: int) -> FloatArray:
-    """Return a falling curve that is flat in its second half and ends at `cost`."""
+    """Return a falling curve that ends at `cost` and is flat in its second half."""
     at = np.arange(1, points + 1) / points
     return np.asarray(cost + 1.5 * np.exp(-random.uniform(12, 16) * at), dtype=np.float64)
 
@@ -46,7 +46,8 @@ def curve(random: Random, cost: float, points: int) -> FloatArray:
 def store_of_trials(
     random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3, steps: int | None = None
 ) -> Store:
-    """Return a store of these trials with losses whose noise between evaluations is small. steps: length; random if None."""
+    """Return a store of these trials; noise: standard deviation of the losses between evaluations. steps: length of training; None:
+    random."""
     store, steps = Store(), int(random.choice([500, 2_000, 20_000])) if steps is None else steps
     at = (np.arange(1, 13) * steps // 12).tolist()
     for chosen, cost in zip(params, costs.tolist(), strict=True):
@@ -60,5 +61,5 @@ def store_of_trials(
 
 
 def loss_study(store: Store) -> SimulatedStudy:
-    """Return the study of a store whose objective is a loss."""
+    """Return the study in a store whose objective is a loss."""
     return SimulatedStudy(store.experiment(), {"objective": "val_loss", "direction": "minimize"})

@@ -1,4 +1,4 @@
-"""The data class of a situation, and a store that shows only what a plain MLflow store shows: no true status, seeds or facts."""
+"""Data classes for a situation, and a store that shows only what a plain MLflow store shows: no true status, seeds or facts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from advisor.tracking.study.assemble import assemble
 
 Random: TypeAlias = np.random.Generator
 Metric: TypeAlias = tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]
-"""Steps and values of one metric of one run."""
+"""Steps and values of one metric in one run."""
 
 
 class Store:
-    """Collects runs as a plain MLflow store shows them."""
+    """Collects runs in the form in which a plain MLflow store shows them."""
 
     def __init__(self, name: str = "experiment") -> None:
         self.name = name
@@ -69,7 +69,7 @@ class Store:
         self._points.setdefault(metric, []).append((np.full(len(steps), run), steps, values, times))
 
     def experiment(self) -> Experiment:
-        """Return everything that was logged."""
+        """Return all logged data as an experiment."""
         points = {
             m: Points(*(np.concatenate([p[i] for p in parts]) for i in range(4))) for m, parts in self._points.items()
         }
@@ -82,37 +82,37 @@ class SimulatedStudy:
 
     experiment: Experiment
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of `assemble`: what the user passed, such as the objective or a study file."""
+    """Keyword arguments of `assemble` for what the user passed, such as the objective or a study file."""
     truth: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The advisor's report on a simulated study."""
+    """The advisor's report on a simulated study, or the error with which the study was refused."""
 
     made: SimulatedStudy
     report: Report | None
     error: str = ""
-    """Message of the AdvisorError if the study was refused."""
+    """Message of the AdvisorError if the study was refused, else empty."""
 
     def fired(self, *rules: str) -> list[Finding]:
-        """Return the findings of these rules, or of all rules."""
+        """Return the findings of the given rules; without rules, return all findings."""
         found = self.report.findings if self.report is not None else ()
         return [f for f in found if not rules or f.rule in rules]
 
     def status(self, rule: str) -> str:
-        """Return the status of a rule's verdict; "refused" if the study was refused."""
+        """Return the status of a rule's verdict; "refused" if the advisor refused the study."""
         if self.report is None:
             return "refused"
         return next((v.status for v in self.report.verdicts if v.rule == rule), "absent")
 
     def statuses(self) -> list[str]:
-        """Return the status of each trial."""
+        """Return the status of each trial of the study, as the advisor read it."""
         return [row.status for row in self.report.figures.trials] if self.report is not None else []
 
     @property
     def text(self) -> str:
-        """All sentences of the report: findings, decisions, warnings."""
+        """All sentences in the report: findings, decisions, warnings."""
         if self.report is None:
             return self.error
         findings = [f"{f.message} {f.action}" for f in self.report.findings]
@@ -121,16 +121,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Situation:
-    """One row of the table: a generator of studies, and a fault that must be rare in the reports on them."""
+    """One row of the table: a generator of studies, and a fault that reports on these studies may rarely have."""
 
     row: str
     """Name of the row, such as "A01 Optuna prunes by an exception"."""
     fault: str
-    """The fault that is counted, such as "a trial counts as crashed"."""
+    """Description of the fault that is counted, such as "a trial counts as crashed"."""
     make: Callable[[Random], SimulatedStudy]
     faulty: Callable[[Outcome], bool]
     bound: float = 0.05
-    """Maximum share of studies with the fault."""
+    """Maximum share of studies whose report may have the fault."""
     studies: int = 40
 
 

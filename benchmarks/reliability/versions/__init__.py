@@ -1,1 +1,1 @@
-"""Environments with chosen versions, and checks that run in them; used by `compatibility.py`."""
+"""Virtual environments with pinned package versions, and checks that run in them, for `compatibility.py`."""

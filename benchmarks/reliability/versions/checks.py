@@ -1,4 +1,4 @@
-"""Checks of an environment's programs. A check that does not pass raises Failed with the reason."""
+"""Checks of a virtual environment's programs. A check that does not pass raises CheckFailed with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 TRAINING, STORES = HERE / "training.py", HERE / "stores.py"
 EXPERIMENT = "compatibility"
 RUNS, STEPS = 3, 60
-"""Number of runs that one call of the training logs, and number of steps of each run."""
+"""Number of runs (`RUNS`) that one call of the training logs, and number of steps (`STEPS`) of each run."""
 STUDY = f"""\
 study: tiny
 objective: {{metric: val/loss, direction: minimize}}
@@ -29,7 +29,7 @@ max_train_steps: {STEPS}
 
 
 def outcome(check: Callable[[], object]) -> str:
-    """Return an empty text if the check passes, else the reason."""
+    """Return an empty text if the check passes, else the reason for its failure."""
     try:
         check()
     except CheckFailed as reason:
@@ -40,7 +40,7 @@ def outcome(check: Callable[[], object]) -> str:
 
 
 def train(place: Place, store: Path, experiment: str = EXPERIMENT) -> None:
-    """Log runs with the hook and check that the store has all points."""
+    """Log runs with the hook, and check that the store has all of their points."""
     place.call("python", TRAINING, "--experiment", experiment)
     _wait_until_stored(store, experiment, RUNS)
 
@@ -62,7 +62,8 @@ def run_study(place: Place, store: Path) -> None:
 
 
 def _wait_until_stored(store: Path, experiment: str, runs: int) -> None:
-    """Wait until the store has all runs to their last step. On a busy machine, trainings may have stopped waiting before."""
+    """Wait until the store has all steps of all runs. On a busy machine, the trainings themselves may already have stopped waiting
+    for the store."""
     query = (
         "SELECT count(DISTINCT r.run_uuid), count(*) FROM experiments e JOIN runs r USING (experiment_id) JOIN metrics m "
         "USING (run_uuid) WHERE e.name = ? AND r.status = 'FINISHED' AND m.key = 'train/loss'"
@@ -79,7 +80,7 @@ def _wait_until_stored(store: Path, experiment: str, runs: int) -> None:
 
 
 def analyze(place: Place, experiment: str = EXPERIMENT, trials: int = RUNS) -> bytes:
-    """Analyze the experiment, check report and number of trials, and return findings.json."""
+    """Analyze the experiment, check the report and its number of trials, and return the content of findings.json."""
     out = place.folder / "report"
     for old in out.glob("*.*"):
         old.unlink()
@@ -94,13 +95,15 @@ def analyze(place: Place, experiment: str = EXPERIMENT, trials: int = RUNS) -> b
 
 
 def analyze_both_ways(place: Place, store: Path) -> None:
-    """Analyze through the server and from its database. Both findings must have the same bytes."""
+    """Analyze the experiment through the server and directly from its database. The two versions of findings.json must be
+    identical."""
     if analyze(place) != analyze(place.at(f"sqlite:///{store}")):
         raise CheckFailed("the server and its database give different findings")
 
 
 def newer_store(place: Place, store: Path) -> str:
-    """Check that the environment reads a store of a newer MLflow, or refuses the store in one line, without changing it."""
+    """Check that the environment reads a store of a newer MLflow, or refuses it with a one-line message, without changing the
+    store."""
     before = store.read_bytes()
     done = place.at(f"sqlite:///{store}").start("advisor", "analyze", "plain", "--out", place.folder / "newer", "-q")
     if store.read_bytes() != before:
@@ -113,7 +116,7 @@ def newer_store(place: Place, store: Path) -> str:
 
 
 def run_tests(place: Place, checkout: Path, words: Sequence[str]) -> str:
-    """Run tests and return the counts of passed and skipped tests. Raises Failed if a test failed or none passed."""
+    """Run the tests, and return the counts of passed and skipped tests. Raises CheckFailed if a test failed or no test passed."""
     paths = [checkout / word if word.endswith(".py") else word for word in words]
     settings = ("-p", "no:cacheprovider", "--rootdir", checkout, "-c", checkout / "pyproject.toml", "--tb", "no")
     done = place.start("python", "-m", "pytest", *settings, *paths)

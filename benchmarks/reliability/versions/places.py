@@ -1,4 +1,4 @@
-"""Virtual environments with chosen versions, their programs and their tracking servers."""
+"""Virtual environments with pinned package versions, their executables, and their tracking servers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from pathlib import Path
 _TIMEOUT_S = 900
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "OMP_NUM_THREADS": "1", "ADVISOR_CACHE": "off"}
 _READY_PATH = "/api/2.0/mlflow/experiments/search?max_results=1"
-"""Path of a request that a server answers once it has opened its store."""
+"""Path of a request to which a server responds once it has opened its store."""
 
 
 class CheckFailed(Exception):  # noqa: N818 - a result of a check, not an error of the program
-    """A check did not pass, or an environment cannot be installed; the message is one line."""
+    """Raised if a check did not pass or an environment cannot be installed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The programs of an environment, and a working directory."""
+    """The executables of a virtual environment, and a working directory in which they run."""
 
     bin: Path
     folder: Path
     uri: str = ""
-    """Tracking URI of the programs."""
+    """Tracking URI that the executables use."""
 
     def at(self, uri: str) -> Place:
         return replace(self, uri=uri)
 
     def start(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a program and return its status and output."""
+        """Run an executable of the environment, and return its exit status and output."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return subprocess.run(
             [str(self.bin / words[0]), *map(str, words[1:])],
@@ -53,7 +53,8 @@ class Place:
         )
 
     def call(self, *words: str | Path) -> str:
-        """Run a program and return its output. Raises Failed with the output's last line if the program fails."""
+        """Run an executable of the environment, and return its output. Raises CheckFailed with the last line of the output if the
+        executable fails."""
         done = self.start(*words)
         if done.returncode:
             output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -70,7 +71,7 @@ class Place:
 
 
 def build(checkout: Path, folder: Path) -> Path:
-    """Build the project's wheel."""
+    """Build the project's wheel, and return its path."""
     shutil.rmtree(folder, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w"]
     words = ["uv", "build", "--quiet", "--wheel", "-o"] if shutil.which("uv") else pip
@@ -79,7 +80,8 @@ def build(checkout: Path, folder: Path) -> Path:
 
 
 def install(home: Path, python: str, requirements: Sequence[str], work: Path) -> Place:
-    """Install the requirements into a new environment. Raises Failed with the installer's reason if they conflict."""
+    """Install the requirements in a new virtual environment. Raises CheckFailed with the installer's reason if the requirements
+    conflict."""
     shutil.rmtree(home, ignore_errors=True)
     interpreter = shutil.which(f"python{python}")
     if interpreter is None:
@@ -99,7 +101,7 @@ def install(home: Path, python: str, requirements: Sequence[str], work: Path) ->
 
 
 def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
-    """Return the versions of Python and of those of these packages that are installed."""
+    """Return the versions of Python and of those of the given packages that are installed."""
     script = (
         "import json, platform, sys; from importlib.metadata import distributions as d; "
         "found = {x.metadata['Name'].lower(): x.version for x in d()}; "
@@ -111,7 +113,8 @@ def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def tracking_server(place: Place, store: Path) -> Iterator[str]:
-    """Run a tracking server of the environment's MLflow on a SQLite store, created if missing, and yield its address."""
+    """Run a tracking server, by the environment's MLflow, on an SQLite store, which is created if missing; yield the server's
+    address."""
     place.folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

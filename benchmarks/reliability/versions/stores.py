@@ -1,4 +1,5 @@
-"""Stores for `../compatibility.py`: one version of MLflow writes them with plain calls, another reads and upgrades them.
+"""Stores for `../compatibility.py`: one version of MLflow writes a store with plain calls, and another version reads and upgrades
+it.
 
 python benchmarks/reliability/versions/stores.py write STORE       with the MLflow of this environment
 python benchmarks/reliability/versions/stores.py check STORE...    prints the differences as JSON
@@ -17,7 +18,7 @@ from pathlib import Path
 EXPERIMENT = "plain"
 STEPS = 20
 ODD = (math.nan, math.inf, -math.inf)
-"""Values of the metric `odd` at the steps 0, 1 and 2."""
+"""Values that the metric `odd` has at the steps 0, 1 and 2."""
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 def write(store: Path) -> None:
-    """Write three finished runs, a failed one and a deleted one, each with two metrics."""
+    """Write three finished runs, a failed run and a deleted run, each with two metrics."""
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
 
@@ -47,7 +48,8 @@ def write(store: Path) -> None:
 
 
 def check(store: Path) -> dict[str, str]:
-    """Return the schema, and the store's differences before and after its upgrade; empty if there are none."""
+    """Return the schema version, and how the store differs from the written data before and after its upgrade; empty if it does
+    not."""
     answers = {}
     with closing(sqlite3.connect(store)) as connection:
         answers["schema"] = str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
@@ -59,7 +61,7 @@ def check(store: Path) -> dict[str, str]:
 
 
 def difference(store: Path) -> str:
-    """Return the names of the parts of the store that differ from the written data; empty if all agree."""
+    """Return the names of those parts of the store that differ from the written data; empty if no part differs."""
     from advisor import analyze
     from advisor.model.errors import AdvisorError
     from advisor.tracking.stores.reading import read_experiment
@@ -89,7 +91,8 @@ def difference(store: Path) -> str:
 
 
 def upgrade(store: Path) -> str:
-    """Upgrade the store to the installed MLflow, as `mlflow db upgrade` does; return the reason if it fails, else an empty text."""
+    """Upgrade the store to the schema of the installed MLflow, as `mlflow db upgrade` does; return the reason if this fails, else
+    an empty text."""
     import sqlalchemy
     from mlflow.store.db.utils import _upgrade_db
 

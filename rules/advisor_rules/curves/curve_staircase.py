@@ -46,7 +46,7 @@ class CurveStaircase(Rule):
     The test is one-sided (t-test over all starts of epochs of these trials) and careful, because a curve that flattens falls less
     at the start of an epoch than on average around it. In simulated curves with white, heavy-tailed or autocorrelated noise it
     fired in 1 to 2 %. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), it fired in 18 of
-    20 studies of models that can memorise and in none of 20 of models that do not. The two that it missed memorise in part, as
+    20 studies of models that can memorise and in none of 50 of models that do not. The two that it missed memorise in part, as
     the one that it missed of ten such studies of other seeds (301 to 310). The confidence that the model memorises examples is
     0.95. Only the validation loss shows whether this does harm, so it is a note.
     """

@@ -1,1 +1,1 @@
-"""Small trainings of language models by rewards and by further text: each cause can be switched on and off."""
+"""Small fine-tuning trainings of language models, by rewards and by further text, in which each cause can be switched on or off."""

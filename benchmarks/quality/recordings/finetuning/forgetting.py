@@ -1,4 +1,4 @@
-"""A perceptron that has learned digits is fine-tuned to digits that are turned or noisy, and evaluated on both kinds."""
+"""Fine-tunes a perceptron that has learned digits to rotated or noisy digits, and evaluates it on old and new digits."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from recordings.plain.common import Split, digits, evaluate, mlp
 
 @dataclass(frozen=True)
 class FineTuning:
-    """The settings of a training."""
+    """The settings of one fine-tuning."""
 
     learning_rate: float = 1e-3
     turned: bool = True
-    """Whether the new digits are turned by a quarter, so that the old features are wrong for them; otherwise they are noisy."""
+    """Whether the new digits are rotated by 90 degrees, so that the old features are wrong for them; otherwise, the new digits are
+    noisy."""
     replay: float = 0.0
-    """Share of old examples in a batch."""
+    """Share of old examples in each batch."""
     max_steps: int = 150
     evaluate_every: int = 10
 
 
 @lru_cache(maxsize=4)
 def data(turned: bool, seed: int) -> tuple[Split, Split]:
-    """Return old and new digits."""
+    """Return the old and the new digits."""
     old = digits(700, seed=seed)
     torch.manual_seed(seed)
 
@@ -55,7 +56,8 @@ def pretrained(seed: int) -> nn.Sequential:
 
 
 def train(settings: FineTuning, seed: int, base: int = 0) -> Logs:
-    """Train and return the logged points, with an evaluation before the first step. base: seed of data and pretrained model."""
+    """Train and return the logged points, including an evaluation before the first step. base: seed of the data and the pretrained
+    model."""
     old, new = data(settings.turned, base)
     model, logs = deepcopy(pretrained(base)), defaultdict(list)
     torch.manual_seed(1000 * base + seed)

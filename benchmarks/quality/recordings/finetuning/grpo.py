@@ -1,6 +1,7 @@
-"""GRPO by hand on a tiny language model. It logs the metrics of TRL's `GRPOTrainer` under the same names.
+"""A hand-written GRPO training of a tiny language model. The training logs the metrics of TRL's `GRPOTrainer` under the same names.
 
-A prompt has one right answer of one or two words. Supervised training first gives each right answer a set probability.
+Each prompt has one right answer, which consists of one or two words. Before GRPO, supervised training gives each right answer a
+chosen probability.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from torch import Tensor, nn
 
 PROMPTS, WORDS, END, MAX_LENGTH = 48, 12, 0, 8
 MAX_RATIO = 3.0
-"""Importance ratio of a completion above which TRL leaves it out of the loss by default."""
+"""Importance ratio above which TRL leaves a completion out of the loss by default."""
 Logs = dict[str, list[tuple[int, float]]]
-"""Points (step, value) of each metric."""
+"""Logged points (step, value) of each metric."""
 
 
 @dataclass(frozen=True)
 class Grpo:
-    """The settings of a training; the defaults are healthy."""
+    """The settings of a GRPO training; the defaults are healthy."""
 
     learning_rate: float = 1e-3
     num_generations: int = 8
     prompts: int = 12
-    """Prompts in a batch."""
+    """Number of prompts in a batch."""
     max_completion_length: int = 6
     beta: float = 0.0
     epsilon: float = 0.2
     num_iterations: int = 2
-    """Optimizer steps for each batch of completions."""
+    """Number of optimizer steps for each batch of completions."""
     entropy_coef: float = 0.0
     temperature: float = 1.0
     max_steps: int = 100
@@ -41,25 +42,28 @@ class Grpo:
     # Possible causes.
     low: float = 0.15
     high: float = 0.7
-    """Lowest and highest chance of a right answer before the training, over the prompts."""
+    """Lowest (`low`) and highest (`high`) probability, over the prompts, of a right answer before the GRPO training."""
     per_word: float = 0.0
-    """Reward of each word, which pays for length. The right answer may then stand at the start of a longer text."""
+    """Reward per word, which makes longer texts profitable. With this reward, the right answer may stand at the start of a longer
+    text."""
     noise: float = 0.0
-    """Standard deviation of noise in the reward."""
+    """Standard deviation of the noise added to the reward."""
     rambles: float = 0.0
-    """Chance that a text of the supervised training continues after its answer."""
+    """Probability that a text of the supervised training continues after its answer."""
     engine_bits: int | None = None
-    """Precision of the weights of an inference engine that samples: 32, 16 (bfloat16), or less for rounded multiples of their
-    largest absolute value. None: the trainer samples, and nothing is logged about a mismatch."""
+    """Precision in bits of the weights of the inference engine that samples: 32, 16 (bfloat16), or less for multiples of a unit
+    derived from the largest absolute weight. None: the trainer samples the completions itself, and no mismatch is logged."""
     engine_temperature: float = 1.0
     sync_every: int = 1
-    """Number of batches of completions after which the engine copies the trainer's weights."""
+    """Number of batches of completions after which the inference engine copies the trainer's weights."""
     corrects: bool = True
-    """Multiply the loss by importance ratios, as TRL does by default; other trainers log a mismatch without correcting it."""
+    """Whether the loss is multiplied by importance ratios, as TRL does by default; otherwise, the mismatch is logged but not
+    corrected."""
 
 
 class Model(nn.Module):
-    """A language model that sees the prompt, the previous word and its position. Each prompt is a single, distinct token."""
+    """A language model whose inputs are the prompt, the previous word and the word's position. Each prompt is one token, which no
+    other prompt uses."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -67,12 +71,12 @@ class Model(nn.Module):
         self.body = nn.Sequential(nn.Linear(width, 2 * width), nn.Tanh(), nn.Linear(2 * width, WORDS))
 
     def forward(self, prompts: Tensor, previous: Tensor, places: Tensor) -> Tensor:
-        """Return the logits of the words at these places; all arguments have the same shape."""
+        """Return the logits of the next words at these positions; all arguments have the same shape."""
         logits: Tensor = self.body(self.prompt(prompts) + self.word(previous) + self.place(places))
         return logits
 
     def logits(self, prompts: Tensor, words: Tensor) -> Tensor:
-        """Return the logits of each word of completions (n, length), shape (n, length, words)."""
+        """Return the logits at each position of the completions (n, length), shape (n, length, words)."""
         previous = nn.functional.pad(words[:, :-1], (1, 0), value=END)
         places = torch.arange(words.shape[1]).expand_as(words)
         return self.forward(prompts[:, None].expand_as(words), previous, places)
@@ -82,13 +86,13 @@ class Rollout(NamedTuple):
     prompts: Tensor
     words: Tensor
     mask: Tensor
-    """Words up to the end mark, shape (n, length)."""
+    """True for the words up to and including the end mark, shape (n, length)."""
     truncated: Tensor
 
 
 @lru_cache(maxsize=1)
 def answers() -> Tensor:
-    """Return the right answers, shape (prompts, 3): one or two words and then end marks."""
+    """Return the right answers, shape (prompts, 3): one or two words, followed by end marks."""
     random = torch.Generator().manual_seed(0)
     right = torch.randint(1, WORDS, (PROMPTS, 3), generator=random)
     right[:, 2] = END
@@ -98,7 +102,7 @@ def answers() -> Tensor:
 
 @lru_cache(maxsize=8)
 def supervised(low: float, high: float, rambles: float, length: int, seed: int) -> Model:
-    """Return a model that answers each prompt rightly with a chance between `low` and `high`."""
+    """Return a model that answers each prompt correctly with a probability between `low` and `high`."""
     torch.manual_seed(seed)
     model, right = Model(), answers()
     chances = torch.linspace(low, high, PROMPTS)[torch.randperm(PROMPTS)]
@@ -132,14 +136,14 @@ def sample(model: Model, prompts: Tensor, settings: Grpo) -> Rollout:
 
 
 class Engine:
-    """An inference engine beside the trainer, whose policy need not be the trainer's."""
+    """An inference engine alongside the trainer, whose policy may differ from that of the trainer."""
 
     def __init__(self, settings: Grpo) -> None:
         self._settings = settings
         self._batches = 0
 
     def sample(self, model: Model, prompts: Tensor) -> Rollout:
-        """Copy the weights of the trainer's model if it is time, and sample."""
+        """Copy the trainer's weights if a copy is due, and sample completions."""
         if self._settings.engine_bits is None:
             return sample(model, prompts, self._settings)
         if self._batches % self._settings.sync_every == 0:
@@ -149,7 +153,8 @@ class Engine:
 
     @torch.no_grad()
     def mismatch(self, model: Model, rollout: Rollout) -> tuple[Tensor, dict[str, float]]:
-        """Return the factor of each completion's loss, (n, 1), and TRL's metrics of the mismatch."""
+        """Return the factors of the completions' losses, shape (n, 1), and TRL's metrics of the mismatch between engine and
+        trainer."""
         if self._settings.engine_bits is None:
             return torch.ones(len(rollout.words), 1), {}
         own = _log_policy(model, rollout, self._settings.temperature)
@@ -178,12 +183,12 @@ def _rounded(model: Model, bits: int) -> Model:
 
 
 def _log_policy(model: Model, rollout: Rollout, temperature: float) -> Tensor:
-    """Return the log probabilities of all words at each place, (n, length, words)."""
+    """Return the log probabilities of all words at each position, shape (n, length, words)."""
     return (model.logits(rollout.prompts, rollout.words).float() / temperature).log_softmax(2)
 
 
 def rewards(rollout: Rollout, settings: Grpo) -> Tensor:
-    """Return the reward of each completion: 1 if it is the right answer and an end mark, plus what `settings` add."""
+    """Return the reward of each completion: 1 if it is the right answer and an end mark, plus the terms that `settings` add."""
     texts = nn.functional.pad(rollout.words * rollout.mask, (0, 3), value=END)[:, :3]
     wanted = answers()[rollout.prompts]
     if settings.per_word:
@@ -232,7 +237,8 @@ def train_on_rollout(
     factors: Tensor,
     settings: Grpo,
 ) -> dict[str, float]:
-    """Make the optimizer steps for one batch and return TRL's metrics of the last one. factors: of the losses, (n, 1)."""
+    """Make the optimizer steps for one batch, and return TRL's metrics of the last step. factors: factors of the losses, shape (n,
+    1)."""
     mask, count = rollout.mask.float(), rollout.mask.sum()
 
     def of_words(of: Model) -> tuple[Tensor, Tensor]:
@@ -249,7 +255,7 @@ def train_on_rollout(
         clipped = ratio.clamp(1 - settings.epsilon, 1 + settings.epsilon)
         kl = (expected - chosen).exp() - (expected - chosen) - 1
         loss = -torch.min(ratio * gain, clipped * gain) * factors - settings.entropy_coef * entropy
-        if settings.beta:  # of a policy far away, kl is infinite
+        if settings.beta:  # for a policy far from the reference, the KL divergence is infinite
             loss = loss + settings.beta * kl
         optimizer.zero_grad()
         ((loss * mask).sum() / count).backward()
@@ -265,6 +271,6 @@ def train_on_rollout(
 
 
 def evaluate(model: Model, settings: Grpo) -> float:
-    """Return the mean reward of eight completions of each prompt."""
+    """Return the mean reward over eight completions of each prompt."""
     rollout = sample(model, torch.arange(PROMPTS).repeat_interleave(8), settings)
     return rewards(rollout, settings).mean().item()

@@ -1,6 +1,6 @@
-"""The studies of fine-tuning, their causes, and the rules that should or should not fire on each.
+"""The fine-tuning studies, their causes, and the rules that should or should not fire on each study.
 
-Each study can be trained from several seeds: `finetuning.py` measures the rules on seeds that no rule was developed on.
+Each study can be trained with several seeds: `finetuning.py` measures the rules on seeds on which no rule was developed.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from recordings.finetuning.grpo import Grpo, Logs
 
 TRIALS = 3
 POLICY = ("groups-without-advantage", "entropy-collapse", "policy-jumps", "completions-truncated", "rollout-mismatch")
-"""Rules about training by rewards."""
+"""Rules about training by rewards, which all studies of policies check."""
 
 
 @dataclass(frozen=True)
 class TunedStudy:
-    """A study of several learning rates."""
+    """A fine-tuning study of several learning rates."""
 
     name: str
     cause: str
-    """Description of the cause that was switched on."""
+    """Description of the cause that is switched on in the study."""
     settings: Any
-    """Settings of a training, with a `learning_rate`."""
+    """Settings of one training, with a field `learning_rate`."""
     rates: tuple[float, float]
-    """Lowest and highest learning rate."""
+    """Lowest and highest learning rate of the study."""
     objective: str
     direction: Direction
     fires: tuple[str, ...] = ()
-    """Rules that must fire."""
+    """Rules that must fire on the study."""
     quiet: tuple[str, ...] = ()
-    """Rules that must not fire."""
+    """Rules that must not fire on the study."""
     accept: tuple[str, ...] = ()
-    """Rules that may fire as well, because the cause has several effects."""
+    """Rules that may also fire, because the cause has several effects."""
 
     @classmethod
     def of_policy(
@@ -53,18 +53,18 @@ class TunedStudy:
         return cls(name, cause, settings, rates, "eval_reward", "maximize", wanted, quiet, allowed)
 
     def variants(self, seed: int) -> list[Any]:
-        """Return the settings of each trial."""
+        """Return the settings of each trial of the study."""
         random = np.random.default_rng([seed, *self.name.encode()])
         low, high = np.log(self.rates)
         rates = [float(np.exp(low + (high - low) * (i + random.random()) / TRIALS)) for i in range(TRIALS)]
         return [replace(self.settings, learning_rate=float(f"{rate:.3g}")) for rate in rates]
 
     def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
-        """Train the trials and return the hyperparameters and the logged points of each."""
+        """Train the trials, and return the hyperparameters and the logged points of each trial."""
         return [(params(s), train(s, i, seed)) for i, s in enumerate(self.variants(seed))]
 
     def experiment(self, seed: int) -> Experiment:
-        """Train the trials and return what they logged."""
+        """Train the trials and return their logs as an experiment."""
         store = Store(self.name)
         for hyperparameters, logs in self.trials(seed):
             metrics = {
@@ -79,7 +79,7 @@ def train(settings: Grpo | FineTuning, seed: int, base: int) -> Logs:
 
 
 def params(settings: Grpo | FineTuning) -> dict[str, Any]:
-    """Return the parameters that a training script would log."""
+    """Return the hyperparameters that a training script would log."""
     names = ["learning_rate", "max_steps"]
     if isinstance(settings, FineTuning):
         return {name: getattr(settings, name) for name in names} | {"base_model": "digits-mlp"}

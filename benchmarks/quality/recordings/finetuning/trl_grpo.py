@@ -1,4 +1,5 @@
-"""GRPO by TRL's `GRPOTrainer` on a tiny language model. A prompt has one right answer of one or two words."""
+"""A GRPO training by TRL's `GRPOTrainer` of a tiny language model. Each prompt has one right answer, which consists of one or two
+words."""
 
 from __future__ import annotations
 
@@ -22,23 +23,24 @@ _LENGTH = 8
 
 @dataclass(frozen=True)
 class TrlGrpo:
-    """The settings of a training; the defaults are healthy. The first ones are arguments of TRL's `GRPOConfig`."""
+    """The settings of a GRPO training; the defaults are healthy. The first fields are arguments of TRL's `GRPOConfig`."""
 
     learning_rate: float = 1e-3
     num_generations: int = 8
     max_completion_length: int = 6
     beta: float = 0.001
-    """TRL's default is 0, which logs no KL divergence."""
+    """TRL's default of 0 would log no KL divergence."""
     num_iterations: int = 1
     max_steps: int = 80
     # Possible causes.
     low: float = 0.15
     high: float = 0.7
-    """Lowest and highest chance of a right answer before the training, over the prompts."""
+    """Lowest (`low`) and highest (`high`) probability, over the prompts, of a right answer before the GRPO training."""
     per_word: float = 0.0
-    """Reward of each word, which pays for length. The right answer may then stand at the start of a longer text."""
+    """Reward per word, which makes longer texts profitable. With this reward, the right answer may stand at the start of a longer
+    text."""
     rambles: float = 0.0
-    """Chance that a text of the supervised training continues after its answer."""
+    """Probability that a text of the supervised training continues after its answer."""
 
 
 def train(settings: TrlGrpo, seed: int, base: int) -> tuple[dict[str, Any], Logs]:
@@ -66,14 +68,14 @@ def answers() -> Tensor:
 
 @lru_cache(maxsize=16)
 def supervised(low: float, high: float, rambles: float, seed: int) -> Path:
-    """Return the folder of a model that answers each prompt rightly with a chance between `low` and `high`."""
+    """Return the folder of a model that answers each prompt correctly with a probability between `low` and `high`."""
     order = torch.randperm(PROMPTS, generator=torch.Generator().manual_seed(seed))
     chances = torch.linspace(low, high, PROMPTS)[order]
     return pretrain(lambda random: _draw_texts(chances, rambles, random), seed)
 
 
 def _draw_texts(chances: Tensor, rambles: float, random: torch.Generator) -> Tensor:
-    """Return prompts with a right answer or up to two random words; some texts continue up to the full length."""
+    """Return prompts, each followed by the right answer or up to two random words; some texts continue up to the full length."""
     n = 192
     prompts = torch.randint(PROMPTS, (n,), generator=random)
     words = torch.randint(FIRST_WORD, FIRST_PROMPT, (n, _LENGTH), generator=random)
@@ -87,7 +89,8 @@ def _draw_texts(chances: Tensor, rambles: float, random: torch.Generator) -> Ten
 
 
 def _reward(per_word: float) -> Any:
-    """Return the reward function: 1 for the right answer and an end mark, or for its words at the start and more for each word."""
+    """Return the reward function: 1 for the right answer and an end mark; with `per_word`, its words at the start suffice, and each
+    word adds more."""
 
     def reward(completion_ids: list[list[int]], answer: list[list[int]], **_: Any) -> list[float]:
         return [_score_completion(ids, right, per_word) for ids, right in zip(completion_ids, answer, strict=True)]

@@ -1,4 +1,5 @@
-"""A tiny language model and its tokenizer, saved as TRL's trainers load them. A supervised training comes first."""
+"""Trains a tiny language model and its tokenizer, and saves them in the format that TRL's trainers load. The training is
+supervised, and precedes the fine-tuning by TRL."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PAD, END, FIRST_WORD, WORDS, PROMPTS = 0, 1, 2, 11, 32
 FIRST_PROMPT = FIRST_WORD + WORDS
 MAX_LENGTH = 12
 Texts = Callable[[torch.Generator], Tensor]
-"""Returns a batch of token ids (n, length); END is followed by PAD."""
+"""Function that returns a batch of token ids (n, length), in which PAD follows END."""
 
 
 @lru_cache(maxsize=1)
@@ -28,12 +29,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def text(ids: Tensor) -> str:
-    """Return the words and prompts as text."""
+    """Return the token ids of words and prompts as text."""
     return tokenizer().decode(ids.tolist(), skip_special_tokens=True)
 
 
 def pretrain(texts: Texts, seed: int, steps: int = 300) -> Path:
-    """Train a model from random weights on these texts and return its folder."""
+    """Train a randomly initialised model on these texts, and return the folder in which it is saved."""
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -73,4 +74,4 @@ def _folder() -> Path:
 
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []
-"""Keeps the folder until the process ends."""
+"""Keeps the folders of models until the process ends."""

@@ -1,4 +1,4 @@
-"""Runs one of TRL's trainers and returns what `advisor_transformers.TuningCallback` would log of its history."""
+"""Runs one of TRL's trainers, and returns what `advisor_transformers.TuningCallback` would log from its history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from recordings.finetuning.grpo import Logs
 
 
 def common(seed: int, evaluate_every: int) -> dict[str, Any]:
-    """Return the arguments of every training: TRL's defaults, but on the CPU, with an evaluation first and each step logged."""
+    """Return the arguments that all trainings share: TRL's defaults, but on the CPU, with an evaluation first and each step
+    logged."""
     return {
         "seed": seed,
         "use_cpu": True,
@@ -34,7 +35,7 @@ def common(seed: int, evaluate_every: int) -> dict[str, Any]:
 
 
 def run(kind: type[Any], config: Any, model: Path, train: Any, valid: Any, **more: Any) -> tuple[dict[str, Any], Logs]:
-    """Train the model of this folder; return the hyperparameters and the logged points. more: arguments of the trainer."""
+    """Train the model in this folder; return the hyperparameters and the logged points. more: further arguments of the trainer."""
     set_seed(config.seed)
     with tempfile.TemporaryDirectory() as out:
         config.output_dir = out
@@ -52,7 +53,8 @@ def run(kind: type[Any], config: Any, model: Path, train: Any, valid: Any, **mor
 
 
 def curves(history: Iterable[Mapping[str, Any]]) -> Logs:
-    """Return the points of each metric. The values of a training step have the number of steps before it, evaluations after it."""
+    """Return the logged points of each metric. Values of a training step have the number of steps made before it, and values of
+    evaluations the number of steps made so far."""
     logs: Logs = defaultdict(list)
     for line in history:
         values = own_metrics({name: value for name, value in line.items() if name != "step"})

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning and DPO by TRL's trainers on tiny language models."""
+"""Supervised fine-tuning and DPO of tiny language models by TRL's trainers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _LENGTH = 10
 
 @dataclass(frozen=True)
 class TrlSft:
-    """The settings of a fine-tuning to new texts, which is evaluated on new and old texts."""
+    """The settings of fine-tuning on new texts, with evaluations on new and old texts."""
 
     learning_rate: float = 1e-3
     new_order: bool = True
-    """Whether other words follow each other in new texts; otherwise the usual ones follow more often."""
+    """Whether words have different successors in new texts; otherwise, the usual successors are more frequent."""
     replay: float = 0.0
-    """Share of old texts in the training data."""
+    """Share of old texts in the training data of the fine-tuning."""
     max_steps: int = 120
 
 
 @dataclass(frozen=True)
 class TrlDpo:
-    """The settings of a training by preferences: the right answer is chosen, another one is rejected."""
+    """The settings of a training by preferences: the right answer is the chosen one, and a wrong answer is rejected."""
 
     learning_rate: float = 1e-3
     beta: float = 0.1
@@ -83,7 +83,7 @@ def train_dpo(settings: TrlDpo, seed: int, base: int) -> tuple[dict[str, Any], L
 
 @lru_cache(maxsize=4)
 def pretrained(seed: int) -> Path:
-    """Return the folder of a model that has learned the old order, after any first token."""
+    """Return the folder of a model that has learned the old order of words, after any first token."""
 
     def old(random: torch.Generator) -> Tensor:
         rows = nn.functional.pad(texts(Order(), 96, random), (0, 1), value=END)
@@ -95,14 +95,14 @@ def pretrained(seed: int) -> Path:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of words in texts: each word is usually followed by one of two others."""
+    """The order of words in texts: each word is usually followed by one of two other words."""
 
     seed: int = 0
-    """Seed of these pairs."""
+    """Seed of the two usual successors of each word."""
     mark: int = 0
-    """Number of the prompt that is the first token."""
+    """Number of the prompt that is the first token of each text."""
     usual: float = 0.9
-    """Chance that a word is followed by one of the two and not by any word."""
+    """Probability that a word is followed by one of its two usual successors instead of any word."""
 
 
 def texts(order: Order, count: int, random: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""The studies that TRL's trainers train: the same causes as in `studies`, with real logs."""
+"""The studies that TRL's trainers train: the same causes as in `studies`, with TRL's own logs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TRAIN = {TrlGrpo: trl_grpo.train, TrlSft: trl_sft.train_sft, TrlDpo: trl_sft.tr
 
 @dataclass(frozen=True)
 class TrlStudy(TunedStudy):
-    """A study whose trials are trained by TRL."""
+    """A study whose trials are trained by a trainer of TRL."""
 
     def trials(self, seed: int) -> list[tuple[Mapping[str, Any], Logs]]:
         return [_TRAIN[type(s)](s, i, seed) for i, s in enumerate(self.variants(seed))]
 
 
 def studies() -> list[TunedStudy]:
-    """Return all studies. The first call turns off the progress bars of Transformers and of its data sets."""
+    """Return all studies. The first call turns off the progress bars of Transformers and of the library `datasets`."""
     disable_progress_bars()
     disable_progress_bar()
     return [*_by_rewards(), *_by_examples()]

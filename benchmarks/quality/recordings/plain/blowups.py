@@ -1,8 +1,8 @@
-"""Perceptrons on digits with learning rates up to 30, after a warmup from a hundredth of the rate.
+"""Trains perceptrons on digits with learning rates up to 30, after a warmup that starts at a hundredth of the learning rate.
 
-A shallow network takes the logarithm of a softmax: at high rates, a probability becomes zero, the training loss ends as NaN, and
-the accuracy stays finite, at chance level. A deep network has a safe loss: at high rates, its units stop responding, and it always
-predicts one class.
+The shallow network takes the logarithm of a softmax: at high learning rates, a probability becomes zero and the training loss NaN,
+while the accuracy stays finite, at chance level. The deep network has a numerically safe loss: at high learning rates, its units
+stop responding, and it always predicts the same class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recordings.plain.common import Split, batches, digits, evaluate, log_unifor
 
 TRIALS, EPOCHS, WARMUP = 16, 15, 8
 GUESSING = math.log(10) - 0.05
-"""Minimum training loss of a trial that counts as guessing at random."""
+"""Minimum training loss at which a trial counts as guessing at random."""
 
 
 def not_a_number() -> dict[str, str]:
@@ -43,7 +43,7 @@ def search(*, mlp_widths: tuple[int, ...], safe: bool) -> dict[str, str]:
 
 
 def train(model: nn.Module, split: Split, params: dict[str, float], *, safe: bool) -> str:
-    """Train and return the status."""
+    """Train the model and return the status of the trial."""
     optimizer = torch.optim.SGD(model.parameters(), params["lr"], momentum=params["momentum"])
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: min(1.0, 100 ** (epoch / WARMUP - 1)))
     last = math.nan

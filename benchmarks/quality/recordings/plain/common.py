@@ -1,4 +1,4 @@
-"""Data and networks that several scripts share."""
+"""Data and networks that several training scripts share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray
 
 @dataclass(frozen=True)
 class Split:
-    """Images as rows of 64 numbers between 0 and 1, and their classes."""
+    """Images as rows of 64 numbers between 0 and 1, and the class of each image."""
 
     x: Tensor
     y: Tensor
@@ -25,7 +25,8 @@ class Split:
 
 
 def digits(n_train: int, *, classes: tuple[int, ...] = tuple(range(10)), seed: int = 0) -> Split:
-    """Return scikit-learn's digits of these classes, numbered from zero: `n_train` to train on, at most 500 others to validate."""
+    """Return scikit-learn's digits of these classes, renumbered from zero: `n_train` for training, and at most 500 others for
+    validation."""
     images, labels = load_digits(return_X_y=True)
     chosen = np.flatnonzero(np.isin(labels, classes))
     chosen = np.random.default_rng(seed).permutation(chosen)
@@ -43,14 +44,14 @@ def mlp(*widths: int, dropout: float = 0.0) -> nn.Sequential:
 
 
 def batches(n: int, size: int) -> Iterator[Tensor]:
-    """Yield the indices of one epoch in random order, without an incomplete last batch."""
+    """Yield the indices of each batch of one epoch in random order; an incomplete last batch is dropped."""
     order = torch.randperm(n)
     for start in range(0, max(n - n % size, 1), size):
         yield order[start : start + size]
 
 
 def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, split: Split) -> float:
-    """Train for one epoch and return the mean loss."""
+    """Train for one epoch and return the mean training loss."""
     losses = []
     for batch in batches(len(split.x), 32):
         loss = nn.functional.cross_entropy(model(split.x[batch]), split.y[batch])
@@ -63,7 +64,7 @@ def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, split: Split
 
 @torch.no_grad()
 def evaluate(model: nn.Module, split: Split) -> tuple[float, float]:
-    """Return loss and accuracy on the validation data."""
+    """Return the model's loss and accuracy on the validation data."""
     model.eval()
     scores = model(split.x_valid)
     loss = nn.functional.cross_entropy(scores, split.y_valid).item()

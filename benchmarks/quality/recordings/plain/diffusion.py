@@ -1,4 +1,4 @@
-"""A diffusion model of two interleaved half circles: a perceptron predicts the noise that was added to a point."""
+"""Trains a diffusion model of two interleaved half circles: a perceptron predicts the noise that was added to a point."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def train(points: Tensor, params: dict[str, float | int], seed: int) -> None:
 
 
 def noise_error(model: nn.Module, points: Tensor, signal_shares: Tensor) -> Tensor:
-    """Return the mean squared error of the predicted noise at random levels."""
+    """Return the mean squared error of the predicted noise at random noise levels."""
     level = torch.randint(LEVELS, (len(points),))
     noise, share = torch.randn_like(points), signal_shares[level][:, None]
     noisy = share.sqrt() * points + (1 - share).sqrt() * noise

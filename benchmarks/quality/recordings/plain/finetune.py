@@ -1,6 +1,6 @@
-"""A perceptron pre-trained on the digits 0 to 4 and fine-tuned to 5 to 9 with few evaluations.
+"""Fine-tunes a perceptron, pre-trained on the digits 0 to 4, to the digits 5 to 9 with few evaluations.
 
-With few examples, some with a wrong label, long fine-tuning overfits; with all examples and few epochs it does not.
+With few examples, some of them mislabelled, long fine-tuning overfits; with all examples and few epochs, it does not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def pretrained() -> nn.Sequential:
 
 
 def few_examples() -> dict[str, str]:
-    """Make three passes over 20 copies of 60 examples with a quarter of the labels wrong, as augmentation would."""
+    """Make three passes over 20 copies, as augmentation would make them, of 60 examples, a quarter of them mislabelled."""
     random = np.random.default_rng(8)
     split = digits(60, classes=NEW)
     wrong = torch.tensor(random.random(60) < 0.25)

@@ -1,4 +1,4 @@
-"""A GAN on digits, judged by the distance between the distributions of generated and of real images (lower is better)."""
+"""Trains a GAN on digits, judged by the distance between the distributions of generated and real images (lower is better)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def train(split: Split, params: dict[str, float], seed: int) -> None:
 
 @torch.no_grad()
 def distance(generator: nn.Module, split: Split) -> float:
-    """Return the Fréchet distance between held-out and generated images in 12 principal components of the real ones."""
+    """Return the Fréchet distance between held-out and generated images, in the first 12 principal components of real images."""
     project = PCA(12, random_state=0).fit(rows(split.x)).transform
     real, fake = project(rows(split.x_valid)), project(rows(torch.sigmoid(generator(torch.randn(500, NOISE)))))
     return frechet(real, fake)

@@ -1,4 +1,4 @@
-"""A character LSTM language model of a text of the standard library."""
+"""Trains a character-level LSTM language model on a text from Python's standard library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRIALS, STEPS, BATCH, LENGTH = 12, 200, 24, 32
 
 
 class Lstm(nn.Module):
-    """An LSTM that scores the next character, shape (batch, place, character)."""
+    """An LSTM that predicts the next character; its scores have the shape (batch, position, character)."""
 
     def __init__(self, characters: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Lstm(nn.Module):
         self.head = nn.Linear(hidden, characters)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Scores for characters of shape (batch, place)."""
+        """Return scores of the next character for a text of shape (batch, position)."""
         scores: Tensor = self.head(self.drop(self.lstm(self.embed(text))[0]))
         return scores
 

@@ -1,4 +1,5 @@
-"""PPO on a cart-pole written by hand: 16 carts at once, whose policy is evaluated by the share of poles that stay upright."""
+"""A hand-written PPO training on a cart-pole with 16 carts at once; a policy is evaluated by the share of poles that stay
+upright."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ TRIALS, UPDATES, CARTS, STEPS, LIMIT = 12, 50, 16, 48, 200
 
 
 class Carts:
-    """Independent cart-poles. An episode ends when the pole falls, when the cart leaves the track, or at the limit."""
+    """Independent cart-pole environments. An episode ends when the pole falls, when the cart leaves the track, or at the limit of
+    steps."""
 
     def __init__(self, n: int, random: np.random.Generator) -> None:
         self.random = random
@@ -24,7 +26,8 @@ class Carts:
         self.age = np.zeros(n, dtype=int)
 
     def step(self, action: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Apply a push to the left (0) or right (1); return which episodes ended, and their lengths (0 for the others)."""
+        """Apply a push to the left (0) or right (1) to each cart; return which episodes ended, and their lengths (0 for those that
+        did not end)."""
         _, v, angle, turn = self.state.T
         force = 20.0 * action - 10.0
         cos, sin = np.cos(angle), np.sin(angle)
@@ -73,7 +76,7 @@ def train(params: dict[str, float], seed: int) -> None:
 
 @torch.no_grad()
 def collect(policy: nn.Module, value: nn.Module, carts: Carts, gamma: float) -> dict[str, Any]:
-    """Play some steps in every cart and return states, actions, their log-probabilities, returns and advantages."""
+    """Make some steps in every cart; return states, actions, their log-probabilities, returns and advantages."""
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     ends, lengths = [], []
     for _ in range(STEPS):
@@ -109,7 +112,7 @@ def learn(
     rollout: dict[str, Any],
     params: dict[str, float],
 ) -> dict[str, float]:
-    """Make one optimizer step on a subset of a rollout's samples and return the losses."""
+    """Make one optimizer step on a subset of the rollout's samples, and return the losses."""
     some = torch.randint(len(rollout["states"]), (256,))
     choice = torch.distributions.Categorical(logits=policy(rollout["states"][some]))
     gain, clip = rollout["gains"][some], params["clip_range"]
@@ -131,7 +134,7 @@ def learn(
 
 @torch.no_grad()
 def success_rate(policy: nn.Module, seed: int) -> float:
-    """Return the share of 40 episodes whose pole stays upright to the limit."""
+    """Return the share of 40 episodes in which the pole stays upright until the limit of steps."""
     carts = Carts(40, np.random.default_rng(1000 + seed))
     upright = np.ones(40, dtype=bool)
     for _ in range(LIMIT - 1):

@@ -1,4 +1,5 @@
-"""A perceptron on digits whose runs are interrupted; a second run with the same parameters continues from the checkpoint."""
+"""Trains a perceptron on digits in runs that are interrupted; a second run with the same parameters continues from the
+checkpoint."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from recordings.plain.common import Split, digits, evaluate, log_uniform, mlp, t
 
 TRIALS, EPOCHS = 10, 20
 INTERRUPTED = {1: 6, 3: 12, 4: 9, 6: 4, 8: 15}
-"""By trial: epoch after which its process gets a signal."""
+"""For each interrupted trial: the epoch after which its process receives a signal."""
 ANEW = (6,)
-"""Trials that lost their checkpoint and start again."""
+"""Interrupted trials that lose their checkpoint and start again."""
 BY_EXCEPTION = (4,)
-"""Trials that turn the signal into an exception, so that MLflow marks the run as failed; other runs end as killed."""
+"""Trials that turn the signal into an exception, so that MLflow marks the run as failed; other interrupted runs end as killed."""
 
 
 def preempted() -> dict[str, str]:
@@ -41,7 +42,7 @@ def preempted() -> dict[str, str]:
 
 
 def train(split: Split, params: dict[str, float], seed: int, checkpoint: dict[str, Any], last_epoch: int | None) -> str:
-    """Train from the checkpoint up to the end or an interruption and return the run's id."""
+    """Train from the checkpoint until the end or an interruption, and return the run's id."""
     torch.manual_seed(seed)
     model = mlp(64, 64, 10, dropout=params["dropout"])
     optimizer = torch.optim.AdamW(model.parameters(), params["lr"], weight_decay=params["weight_decay"])

@@ -1,4 +1,5 @@
-"""A perceptron on digits, tuned by Optuna, which prunes trials; each trial is an MLflow run that `TrialPruned` leaves as failed."""
+"""Trains a perceptron on digits, tuned and pruned by Optuna; each trial is an MLflow run, which is marked as failed when
+`TrialPruned` is raised."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def halving() -> dict[str, str]:
 
 
 def search(pruner: optuna.pruners.BasePruner) -> dict[str, str]:
-    """Tune and return the status of each run by its id."""
+    """Run the search with this pruner, and return the status of each run by its id."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=1), pruner=pruner)
     study.optimize(train, n_trials=TRIALS)

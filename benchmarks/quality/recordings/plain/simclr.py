@@ -1,4 +1,4 @@
-"""SimCLR on digits: contrastive pre-training without labels, judged by a linear probe of the features."""
+"""Trains SimCLR on digits: contrastive pre-training without labels, judged by a linear probe of the learned features."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ def train(split: Split, params: dict[str, float], seed: int) -> None:
 
 
 def augment(images: Tensor, noise: float) -> Tensor:
-    """Shift each image by up to one pixel, scale its brightness and add noise."""
+    """Shift each image by at most one pixel, scale its brightness and add noise."""
     across, down = (int(torch.randint(-1, 2, ())) for _ in range(2))
     shifted = images.view(-1, 8, 8).roll((down, across), (1, 2)).reshape(-1, 64)
     return shifted * (0.7 + 0.6 * torch.rand(len(images), 1)) + noise * torch.randn_like(images)
 
 
 def nt_xent(projected: Tensor, temperature: float) -> Tensor:
-    """Return the normalised, temperature-scaled cross-entropy of two views of each image; each half of the rows is one view."""
+    """Return the normalised, temperature-scaled cross-entropy between two views of each image; each half of the rows holds one
+    view."""
     unit = nn.functional.normalize(projected, dim=1)
     similar = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf)
     n = len(unit) // 2

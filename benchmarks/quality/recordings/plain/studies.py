@@ -1,7 +1,7 @@
 """The studies in a plain MLflow store, and the rules that should or should not fire on each study.
 
-Labels follow from the training, as in `recordings.causes`: a policy's loss need not fall, a trial that Optuna pruned is no crash,
-and a run that continues another is no repeat.
+Labels follow from the training, as in `recordings.causes`: a policy's loss need not fall, a trial that Optuna pruned did not crash,
+and a run that continues an earlier run is not a repeat.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from recordings.recorded_study import Label
 
 @dataclass(frozen=True)
 class PlainStudy:
-    """A script that logs to a plain store."""
+    """A script that logs a study to a plain MLflow store."""
 
     name: str
     cause: str
     script: Callable[[], Mapping[str, str]]
-    """Trains all trials and returns the true status by run id; runs that are not included are complete."""
+    """Function that trains all trials and returns the true status by run id; runs that it omits are complete."""
     objective: str
     direction: str
     labels: tuple[Label, ...]
     trials: int
-    """Number of trials; a trial may have several runs."""
+    """Number of trials in the study; a trial may have several runs."""
 
 
 COURSE = (
     "stability-early stability-mid stability-spikes stability-edge curve-train-loss-rises curve-worse-than-chance curve-periodic"
 ).split()
-"""Rules that could mistake the normal course of a curve for a fault."""
+"""Rules that could mistake the normal course of this study's curves for a fault."""
 FACTS = (
     "clip-aggressive clip-insufficient space-tuned-steps space-tuned-batch unfair-comparison eval-regular ckpt-best-lost "
     "batch-norm multi-host"
 ).split()
-"""Rules about facts that no script changes."""
+"""Rules about facts that no script changes from their defaults."""
 FAILURES = ("space-infeasible", "space-boundary-infeasible")
 
 
@@ -47,7 +47,7 @@ def _must_not_fire(*rules: str) -> tuple[Label, ...]:
 
 
 def _labels_where_rate_matters(parameter: str) -> Label:
-    """Return the label by which a learning rate that is searched over more than two decades must not be called unimportant."""
+    """Return a label that forbids calling a learning rate unimportant if it is searched over more than two decades."""
     return Label("space-insensitive", fires=False, subject=parameter)
 
 

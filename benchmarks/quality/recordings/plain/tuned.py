@@ -1,4 +1,4 @@
-"""Trainings of `recordings.finetuning`, logged to MLflow under the names that TRL uses."""
+"""The trainings of `recordings.finetuning`, logged to MLflow under the metric names that TRL uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recordings.finetuning.studies import TunedStudy, studies
 RECORDED = (
     "grpo-healthy grpo-solved grpo-prompts-hard grpo-rate-high grpo-no-brake grpo-length-pays tuned-turned tuned-replay"
 ).split()
-"""Studies to record; `benchmarks/quality/finetuning.py` trains these and all others from several seeds."""
+"""Studies to record; `benchmarks/quality/finetuning.py` trains these and all other studies with several seeds."""
 SEED = 0
 
 
@@ -19,7 +19,7 @@ def recorded() -> list[TunedStudy]:
 
 
 def log(study: TunedStudy) -> dict[str, str]:
-    """Train the study's trials and log each as a run."""
+    """Train the study's trials, and log each trial as a run."""
     for params, logs in study.trials(SEED):
         points = [Metric(name, value, 0, step) for name, curve in logs.items() for step, value in curve]
         with mlflow.start_run() as run:
