@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Cache the results of a function of a study on that study. All arguments after the study must be hashable values or trials.
+    """Decorate a function whose first argument is a study: cache its results on this study. All other arguments must be hashable
+    values or trials.
 
     Exceptions are not cached: each call runs the function again, and raises again.
     """

@@ -18,18 +18,19 @@ MAX_POINTS = 128
 _AXES_AT_ONCE = 100
 """Number of axes whose distances are computed together, which bounds the memory."""
 _MIN_P_EVEN = 0.1
-"""Minimum p-value of a uniform distribution for an axis to count as evenly covered. The value is high, because an adaptive
-sampler soon clusters on some axis.
+"""Minimum p-value of a test for uniform positions at which an axis counts as evenly covered. The value is high, because an adaptive
+sampler soon clusters positions on some axis.
 """
 
 
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
-    """Return the p-value of the hypothesis that points were placed without regard to earlier costs; 1 for fewer than 10 points.
+    """Return the p-value of the hypothesis that the sampler placed each point without regard to earlier costs; 1 for fewer than 10
+    points.
 
     positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. The
     permutation test has two statistics, with a Bonferroni correction: the distance to the best earlier point, and the difference
-    between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that is traversed in
-    order would look adaptive.
+    between the distances to good and to bad earlier points. The test ignores evenly covered axes, because a grid that is traversed
+    in order would look adaptive.
     """
     u = positions[:MAX_POINTS]
     u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
@@ -47,7 +48,7 @@ def p_value(positions: FloatArray, costs: FloatArray) -> float:
 def _nearness_to_best_points(
     order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
 ) -> tuple[float, float]:
-    """Return two statistics of points tried in this order: nearness to the best earlier point, and nearness to better earlier
+    """Return two statistics of points tried in this order: how near points lie to the best earlier point, and to better earlier
     points.
     """
     costs_in_order = values[order]
@@ -72,7 +73,7 @@ def _distances(positions: FloatArray) -> FloatArray:
 
 
 def _is_uneven(positions: FloatArray) -> bool:
-    """Return True if positions cluster more than uniform draws (chi-squared or Kolmogorov-Smirnov test)."""
+    """Return True if the positions on an axis cluster more than uniform draws do (chi-squared or Kolmogorov-Smirnov test)."""
     present = positions[np.isfinite(positions)]
     levels, counts = np.unique(present, return_counts=True)
     if len(levels) < 2:

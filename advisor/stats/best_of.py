@@ -1,4 +1,6 @@
-"""The best of n trials as a function of n, computed exactly. Lower costs are better; NaN marks a failed trial."""
+"""The expected best cost of n trials as a function of n, computed exactly. Lower costs are better; a NaN cost marks a
+failed trial.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ def chance_of_better_trial(costs: FloatArray, n: int, level: float) -> float:
 
 
 def expected_gain(costs: FloatArray, further_trials: int, margin: float = 0.0) -> tuple[float, float]:
-    """Return (probability, size) of a gain from `further_trials` further trials that are exchangeable with those of costs (n,), n
-    >= 1.
+    """Return (probability, expected size) of a gain from `further_trials` more trials, exchangeable with the n >= 1 trials that
+    have `costs`.
 
-    A gain is a cost that is more than `margin` below the best earlier cost; the size of a gain is the expected difference. Both
-    results are exact for this case: the n trials grow from a random subset by the same factor as they will grow to n + more.
-    Gains shrink with the number of trials, so the size is closer to an upper bound.
+    A trial gains if its cost is more than `margin` below the best earlier cost; the size of the gain is this difference. Both
+    results are exact for extending a random subset of the trials to all n trials, by the same factor as the new trials extend n.
+    Gains shrink with the number of trials, so the returned size tends to be too high.
     """
     ordered = _sorted_costs(costs)
     total, gaps = len(ordered), ordered - ordered[0]
@@ -49,8 +51,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def p_of_late_group(sizes: Sequence[int], ranks: Sequence[int], items_ahead: int) -> float:
-    """Return the p-value of a group of items if `items_ahead` items of all groups precede the item with the group's rank in
-    `ranks`.
+    """Return the p-value of a late group: `items_ahead` items of all groups precede the item with the group's rank in `ranks`.
 
     The p-value bounds the probability that in a random order some group has fewer items than its rank among the first `items_ahead`
     items (hypergeometric distribution, summed over the groups). sizes, ranks: one per group; rank 1 is the best item of a group.
@@ -67,17 +68,21 @@ class HalvingLoss:
     loss: float
     """The expected difference, computed exactly from the ranked costs of the trials."""
     shape: float
-    """Shape parameter of the gamma distribution of the loss over random studies of the same size and space."""
+    """Shape parameter of the gamma distribution of the loss; the loss varies between random studies of the same size and search
+    space.
+    """
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return (low, high) bounds of the expected loss in other studies of the space; each bound is one-sided at `level`."""
+        """Return (low, high) bounds of the expected loss in other studies of the search space; each bound is one-sided
+        at `level`.
+        """
         if not self.loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
         return self.loss / float(low), self.loss / float(high)
 
     def chance_above(self, level: float) -> float:
-        """Return the probability that the expected loss in other studies of the space exceeds `level`."""
+        """Return the probability that the expected loss in other studies of the search space exceeds `level`."""
         if level <= 0 or not self.loss > 0:
             return float(self.loss > level)
         return float(stats.gamma.cdf(self.shape * (self.loss / level), self.shape))
@@ -95,8 +100,8 @@ def expected_best(costs: FloatArray, n: float) -> float:
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
     """Return quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from costs (N,), N >= 1.
 
-    The quantiles are the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. A
-    quantile that falls on a failed trial is infinite.
+    The quantiles are the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. If a
+    quantile is the cost of a failed trial, it is infinite.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     return ordered[[rank_of_best(len(ordered), n, level) - 1 for level in levels.tolist()]]

@@ -1,4 +1,6 @@
-"""The mean of a part of a noisy curve, from the means of blocks of points: neighbouring points need not be independent."""
+"""The mean of a part of a noisy curve. Its error comes from the means of blocks of points, so neighbouring points may be
+correlated.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ BLOCKS = 5
 
 @dataclass(frozen=True, slots=True)
 class MeanLevel:
-    """The mean of a part of a curve."""
+    """The mean of a part of a curve, with its standard error."""
 
     mean: float
     error: float
@@ -43,15 +45,15 @@ class MeanLevel:
 
 
 def mean_level(values: FloatArray) -> MeanLevel:
-    """Return the level of finite values (n,), n >= 2."""
+    """Return the mean of finite values (n,), n >= 2, with its standard error."""
     means = _block_means(values)
     return MeanLevel(float(means.mean()), float(means.std(ddof=1) / math.sqrt(len(means))), float(len(means) - 1))
 
 
 def level_with_trend(values: FloatArray) -> MeanLevel:
-    """Return the level of finite values (n,), n >= 3, whose trend does not count as noise.
+    """Return the mean of finite values (n,), n >= 3, with an error that ignores a linear trend.
 
-    The error is that of the deviations of the block means from a straight line through them.
+    The error comes from the deviations of the block means from a straight line.
     """
     means = _block_means(values)
     at = np.arange(len(means)) - (len(means) - 1) / 2

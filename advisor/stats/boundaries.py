@@ -1,4 +1,6 @@
-"""Tests where in a search space good trials lie: clusters at an end of an axis, and the response along one axis."""
+"""Tests where in a search space good trials lie: whether they cluster at an end of an axis, and where the response along an axis is
+best.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,23 @@ from advisor.stats import surface
 
 SEED = 0
 DRAWS = 2000
-"""Number of draws from the posterior of a response."""
+"""Number of draws from the posterior distribution of a fitted response."""
 SURFACE_SHARE = 0.25
-"""Share of the allowed false alarms for the response surface, which models effects that single axes do not show."""
+"""Share of the significance level that tests on the response surface get; the surface models effects that single axes
+do not show.
+"""
 TURN_QUANTILE = 0.5
-"""Probability with which an extended range includes the turning point of the fitted response. One half suffices: the next round
-can extend the range again, and a wider range is sampled less densely.
+"""Probability with which an extended range includes the turning point of the fitted response. One half suffices, because the next
+round can extend the range again, and a wider range would be sampled less densely.
 """
 MAX_P_LEAN = 0.2
-"""Maximum p-value, for the successful trials alone, that good trials cluster at an end. Successful trials are tested separately,
-because trials that fail beyond a threshold make the others cluster at the opposite end.
+"""Maximum p-value of a cluster of good trials at an end, among the successful trials alone. Successful trials are tested
+separately, because failures beyond a threshold make the successful trials cluster at the opposite end.
 """
 WITHIN = 0.9
-"""Probability of the interval `Response.optimum`."""
+"""Probability that the best position lies in the interval `Response.optimum`."""
 DEGREE = 3
-"""Degree of the polynomial along one axis."""
+"""Degree of the polynomial that models the response along one axis."""
 _DECAY = 0.25
 """Prior variance of each polynomial degree relative to the next lower degree: smooth responses are more likely."""
 _POSITIONS = np.linspace(0, 1, 41)
@@ -49,7 +53,7 @@ def rank_scores(costs: FloatArray) -> FloatArray:
 
 
 def truncated_costs(costs: FloatArray) -> FloatArray:
-    """Return the costs (n,), truncated at their median and centred: the shape of the response in the better half.
+    """Return the costs (n,), truncated at their median and centred, so that only differences within the better half remain.
 
     NaN costs count as the worst. If costs are too large to subtract them without overflow, all results are zero.
     """
@@ -60,11 +64,13 @@ def truncated_costs(costs: FloatArray) -> FloatArray:
 
 
 def p_of_crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
-    """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for all 2 d ends.
+    """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for testing all 2 d
+    ends.
 
-    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation of a point's value with the
-    rank of its position. The null distribution is the maximum over the axes under permutations of the values (Westfall and Young;
-    all permutations for n <= 7), so the p-values hold for any sampling. Axes without variation have p = 1.
+    positions: (n, d), NaN if a point lacks the axis; values: (n,). The statistic is the correlation between the points' values and
+    the ranks of their positions. The null distribution is the maximum over the axes under permutations of the values (Westfall and
+    Young; all permutations for n <= 7), so the p-values hold for any distribution of the positions. Axes without variation have p =
+    1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
@@ -108,9 +114,9 @@ class CrowdedEnd(NamedTuple):
     probability: float
     """Probability that the best value lies at this end of the axis."""
     p: float
-    """p-value: probability that good trials cluster at least this strongly at some end by chance."""
+    """p-value: probability that good trials cluster at least this strongly at any end of any axis by chance."""
     p_successful: float = 0.0
-    """p-value for the successful trials alone at this end; 0 if no trial failed."""
+    """p-value of a cluster of good trials at this end among the successful trials alone; 0 if no trial failed."""
 
 
 def crowded_ends(
@@ -123,10 +129,10 @@ def crowded_ends(
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    numeric, choices: positions (n,) on each axis, in 0..1. An end of a range is returned if its p-value is at most `level` and the
-    best value lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by
-    `p_of_crowding` and `fit_responses`. With several axes, the response `surface` gets a quarter of the level; it detects effects
-    that exist only while another hyperparameter has good values.
+    numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if its p-value is at most `level` and the best value
+    lies within `edge` of this end with at least the probability `certainty`. Each axis is tested alone by `p_of_crowding` and
+    `fit_responses`. With several axes, a test on the response `surface` gets a quarter of the level; it detects effects that exist
+    only at good values of a second hyperparameter.
     """
     values, several = rank_scores(costs), len(numeric) + len(choices) > 1
     p = p_of_crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
@@ -184,8 +190,8 @@ def fit_responses(
 ) -> list[Response]:
     """Return the response of `values` (n,) along each numeric axis, positions (n,) in 0..1, adjusted for all other axes.
 
-    An additive model: a cubic per numeric axis and an effect per choice, with prior variances and noise that maximise the evidence
-    (MacKay), so that irrelevant axes fade out. `edge` is the share of a range that counts as its end.
+    The model is additive: a cubic per numeric axis and an effect per choice. Its prior variances and noise maximise the evidence
+    (MacKay), so that effects of irrelevant axes shrink to zero. `edge` is the share of a range that counts as its end.
     """
     blocks = [_cubic_basis(p, _degree(p)) for p in numeric] + [_choice_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
@@ -225,8 +231,8 @@ def _choice_indicators(positions: FloatArray) -> FloatArray:
 def _fit_by_evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise and one prior variance per
-    group.
+    """Return (posterior mean, covariance) of the weights. Expectation maximisation estimates the noise variance and one prior
+    variance per group of weights.
     """
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
@@ -239,7 +245,7 @@ def _fit_by_evidence(
         second_moments = (mean**2 + np.diag(covariance)) / prior
         new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
-        # Add two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
+        # Add two pseudo-residuals with 1 % of the variance of the values, because a few trials cannot show that the noise is zero.
         explained = noise * (len(prior) - precision @ np.diag(covariance))  # trace of gram @ covariance
         new_noise = float((residual @ residual + explained + 0.02) / (n + 2))
         done = np.allclose(new_scale, scale, rtol=1e-3) and abs(new_noise - noise) < 1e-3 * noise
@@ -282,18 +288,19 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 CERTAIN_TURN = 0.95
 """Minimum confidence that the outermost point is worse than its neighbour by more than noise."""
 MIN_TURN = 4
-"""Minimum number of points to test if the response turns before the end."""
+"""Minimum number of points to test whether the response turns before the end of the range."""
 MIN_LOCAL = 8
 """Minimum number of points to fit a local parabola to. The parabola is fitted to the better half of the points, or to all points if
-the half has fewer.
+the better half has fewer than this number.
 """
 
 
 def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
-    """Return the p-value of the hypothesis that the response turns before position `at`, so that moving beyond `at` gains nothing.
+    """Return the p-value of the hypothesis that the response turns before position `at`, so that extending the range beyond `at`
+    gains nothing.
 
-    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because the response far from the optimum
-    says little about the turn. The p-value is from a t-test of the parabola's slope at `at`; 1 if there are too few points.
+    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because points far from the optimum say
+    little about the turning point. The p-value is from a t-test of the parabola's slope at `at`; 1 if there are too few points.
     """
     number = min(len(costs), max(MIN_LOCAL, math.ceil(len(costs) / 2)))
     local = np.argsort(costs, kind="stable")[:number]
@@ -310,11 +317,11 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
 
 
 def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if results along the only axis turn before the end, so that the optimum lies inside the range.
+    """Return True if costs along the only searched axis rise again before the end, so that the optimum lies inside the range.
 
-    positions, costs: (n,), finite. Results turn if the outermost point is not the best and, in addition, is worse than its
-    neighbours by more than noise, or a parabola fitted to the better half of the points most likely turns before the end. An
-    upper bound of the noise comes from the second differences of the better half of the other points.
+    positions, costs: (n,), finite. The outermost point must not be the best. In addition, it must be worse than its neighbours by
+    more than noise, or a parabola fitted to the better half of the points must turn before the end. An upper bound of the noise
+    comes from second differences between the better half of the points, without the outermost one.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
@@ -330,6 +337,8 @@ def response_turns_inside(positions: FloatArray, costs: FloatArray, side: Side) 
 
 
 def outermost_is_worse(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if the outermost point is worse than both of its next two neighbours; positions, costs: (n,), finite."""
+    """Return True if the point nearest to the end is worse than each of the two points next to it; positions, costs:
+    (n,), finite.
+    """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

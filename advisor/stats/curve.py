@@ -1,4 +1,4 @@
-"""Curves as noisy series: their noise, their best level, and rises above that level."""
+"""Statistics of noisy curves: the noise, the best level, and rises above the best level."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from advisor.model.space import FloatArray
 MIN_POINTS = 6
 """Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Maximum finite value; larger values count as infinite. Only diverged runs have larger values, and squares of smaller values are
-finite.
-"""
+"""Maximum value that counts as finite. Only diverged runs have larger values, and squares of smaller values do not overflow."""
 _WINDOW = 0.1
-"""Width of the window whose median is a level, as a share of the curve's points."""
+"""Width of the window whose median is a level of the curve, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference that counts as a rounding error, as a share of the values. Most metrics are 32-bit floats."""
+"""Maximum second difference of a curve that counts as a rounding error, as a share of the curve's values. Most metrics are 32-bit
+floats.
+"""
 LATE_POINTS = 5
 """Minimum number of points in the second half of a curve, or at its end, to fit a line."""
 _DEFAULT_INFLATION = 2.0
-"""Variance inflation if there are too few evaluations to estimate it. The value corresponds to a lag-1 autocorrelation of 1/3."""
+"""Variance inflation to assume if there are too few evaluations to estimate it: that of a lag-1 autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
@@ -98,12 +98,11 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """The later level, which is compared with the best level. Either the level at the end of the curve or the value of one point.
-    """
+    """The later level, which is compared with the best level: the level at the end of the curve, or the value of one point."""
     error: float
     """Standard error of the difference between the two levels, including noise that persists over a window."""
     p: float
-    """p-value of the rise under the hypothesis of a curve that never rises; corrected for choosing the lowest of many levels."""
+    """p-value of the rise if the true curve never rises; corrected for the selection of the lowest of many levels."""
     gain: float
     """Highest minus lowest level of the curve; rises are expressed as shares of this gain."""
 
@@ -177,7 +176,7 @@ class Change:
 
 
 def change_since(values: FloatArray, index: int) -> Change | None:
-    """Return the change from the level around `index` to the level at the end of values (n,), finite; None for under 6 points."""
+    """Return the change of level from around `index` to the end of a curve of finite values (n,); None for fewer than 6 points."""
     n = len(values)
     if n < MIN_POINTS:
         return None
@@ -197,8 +196,8 @@ def _window_width(n: int) -> int:
 
 
 def _noise_or_resolution(y: FloatArray) -> float:
-    """Return `noise`. If most second differences are rounding errors (a coarse metric), use the root mean square of the differences
-    instead.
+    """Return `noise(y)`, or the root mean square of the differences if most second differences are rounding errors (a coarse
+    metric).
     """
     robust_noise = noise(y)
     if robust_noise > _ROUNDING * np.abs(y).max():
@@ -210,7 +209,8 @@ def _noise_or_resolution(y: FloatArray) -> float:
 def _point_error(y: FloatArray, at: int, width: int) -> float:
     """Return the standard deviation of single points, including autocorrelated noise; 0 if there are too few points.
 
-    The noise is computed from the second half of the curve without the window around index `at`, because that window is tested.
+    The noise comes from the second half of the curve. The window around index `at` is left out, because it is tested against this
+    noise.
     """
     others = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * LATE_POINTS else 0.0
@@ -238,11 +238,11 @@ def _median(values: FloatArray) -> float:
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a curve's level: the larger of two estimates, from point-to-point noise and from the scatter of
+    """Return the standard error of a curve's level: the larger of two estimates, from noise between points and from the scatter of
     levels.
 
-    The scatter of levels includes noise that persists over many points. The scatter is computed from third differences between
-    adjacent windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
+    Only the scatter of levels includes noise that persists over many points. It is computed from third differences between adjacent
+    windows, which remove trend and curvature and have 20 times the variance of a level.
     """
     error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:
@@ -253,7 +253,9 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
 
 
 def _one_sided_p(difference: float, error: float, n: int, width: int) -> float:
-    """Return the one-sided p-value of a difference of levels. The degrees of freedom come from simulations of white noise."""
+    """Return the one-sided p-value of a difference between two levels of a curve, by a t-test whose degrees of freedom were fitted
+    to simulated white noise.
+    """
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))

@@ -1,4 +1,6 @@
-"""Differences between two settings by the costs of their repeats, and the repeats needed to detect one. Lower is better."""
+"""Difference between two settings' costs, estimated from their repeats, and the number of repeats needed to detect it. Lower costs
+are better.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from advisor.model.space import FloatArray
 
 SEED = 0
 _MAX_EXACT = 20_000
-"""Maximum number of permutations to enumerate; if more exist, draw a tenth of this number at random."""
+"""Maximum number of permutations to enumerate; if more exist, a tenth of this number is drawn at random."""
 _MIN_PERMUTATIONS = 40
 """Minimum number of permutations for a permutation test: with fewer, even perfect separation has a two-sided p > 5 %."""
 _MIN_REPEATS = 4
-"""Minimum number of repeats to test for a gap."""
+"""Minimum number of repeats of a setting to test for a gap between their costs."""
 _SIMULATIONS = 9_999
 """Number of simulated samples from which the p-value of a gap is computed."""
 
@@ -29,7 +31,7 @@ class Difference:
     gain: float
     """Mean cost of `other` minus mean cost of `one`; positive if `one` is better."""
     sd: float
-    """Standard deviation between repeats, root mean square over both settings; NaN without repeats."""
+    """Standard deviation of the costs between repeats, root mean square over both settings; NaN without repeats."""
     error: float
     """Standard error of the gain; NaN without repeats."""
     freedom: float
@@ -56,10 +58,10 @@ class Difference:
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
     """Compare the costs of the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
-    If both settings have two or more repeats, the error is Welch's. In this case the p-value is that of a permutation test of
-    the studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one repeat, the
-    error is computed from `pool`: (standard deviation, degrees of freedom) of repeats of any settings. If `pool` is None, the
-    error is computed from the repeats of the setting that has several.
+    If both settings have two or more repeats, the error is Welch's. In this case the p-value is that of a permutation test of the
+    studentised difference, or of Welch's t-test if there are too few permutations. If a setting has only one run, the error is
+    computed from `pool`: (standard deviation, degrees of freedom) of the repeats of any settings. If `pool` is None, the error is
+    computed from the repeats of the other setting.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -94,7 +96,8 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest insignificant difference (one-sided) between one new run and the mean of a setting's `repeats` runs.
+    """Return the largest difference between the cost of one new run and the mean of a setting's `repeats` runs that is not
+    significant (one-sided).
 
     variance: (standard deviation, degrees of freedom), as from `pooled`.
     """
@@ -137,7 +140,8 @@ def _welch_t(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
 
 
 def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, max_repeats: int = 1000) -> int:
-    """Return the number of repeats of each setting that detects `gain` with probability `power` in a one-sided t-test at `level`.
+    """Return the number of repeats of each setting with which a one-sided t-test at `level` detects `gain` with probability
+    `power`.
 
     Return at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
     """
@@ -179,7 +183,7 @@ def chance_of_replication(result: Difference, level: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A split of one setting's repeats into two groups that are separated by a gap."""
+    """A split of one setting's repeats into two groups, separated by a gap in their costs."""
 
     minority: tuple[int, ...]
     """Indices of the repeats in the smaller group."""
@@ -192,7 +196,7 @@ class Gap:
 def widest_gap(costs: FloatArray) -> Gap | None:
     """Return the widest gap between the values (n,) of repeats, relative to the range of the larger group; None for n < 4.
 
-    The p-value is simulated, because selecting the widest of several gaps biases it.
+    The p-value is simulated, to account for the selection of the widest gap.
     """
     n = len(costs)
     if n < _MIN_REPEATS or not np.ptp(costs) > 0:

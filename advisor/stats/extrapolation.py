@@ -1,8 +1,8 @@
 """Extrapolates a quantity to a larger model or data size. The slope of the trend over log size may drift, so intervals grow with
 the distance.
 
-Two to five sizes cannot show how straight the trend is, so we integrate over several drifts and deviations. Real trends bend:
-the best learning rate of small models falls faster between larger sizes, and losses flatten.
+Two to five sizes cannot show how straight the trend is, so we integrate over several standard deviations of the drift and of single
+sizes. Real trends bend: the best learning rate falls faster between larger sizes, and losses flatten.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 4000
 _RATE_DRIFTS, _RATE_DEVIATIONS = (0.03, 0.1, 0.3), (0.05, 0.1, 0.2)
-"""Standard deviations for log learning rates: of the change of the slope over a factor of e in size, and of single sizes from
-the trend. Our choice, on development seeds of `benchmarks/quality/ladder.py`.
+"""Standard deviations for log learning rates: of the change of the trend's slope when the size grows by a factor of e, and of
+single sizes from the trend. Our choice, on development seeds of `benchmarks/quality/ladder.py`.
 """
 _RATE_SLOPE = 0.5
-"""Standard deviation of the slope of the log rate over log size. The slope is -0.5 if the rate falls as 1 / width, -0.71 in Step
-Law, and 0 with mup.
+"""Prior standard deviation of the slope of the log learning rate over log model size. The slope is -0.5 if the rate falls as 1 /
+width, -0.71 in Step Law, and 0 with mup.
 """
 _COST_DRIFTS, _COST_DEVIATIONS = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3)
-"""Standard deviations for costs, as for log rates; the unit is the range of the known costs."""
+"""Standard deviations for costs, of the same two quantities as for log learning rates; their unit is the range of the
+known costs.
+"""
 _COST_SLOPE = 2.0
 _EXPONENTS = np.geomspace(0.02, 1.0, 6)
 """Exponents of the power law of a cost: cost = floor + factor * size ** -exponent."""
@@ -41,11 +43,13 @@ class Trend(NamedTuple):
     known: FloatArray
     """Values at the known sizes, (DRAWS, K)."""
     new: FloatArray
-    """Value at the new size, including a random deviation from the trend, (DRAWS,)."""
+    """Value at the new size, shape (DRAWS,); includes the random deviation of a single size from the trend."""
 
 
 def rate_trend(log_sizes: FloatArray, means: FloatArray, variances: FloatArray, new_log_size: float) -> Trend:
-    """Return the trend of the log of the best rate: a line whose slope drifts. log_sizes: ascending; all (K,), K >= 2."""
+    """Return the trend of the logarithm of the best learning rate: a line whose slope drifts. log_sizes: ascending; all (K,), K >=
+    2.
+    """
     grid = list(itertools.product((_linear,), _RATE_DRIFTS, _RATE_DEVIATIONS))
     return _draw_mixture(log_sizes, means, variances, new_log_size, 1.0, _RATE_SLOPE, grid)
 
@@ -76,7 +80,9 @@ def _draw_mixture(
     slope: float,
     grid: Sequence[tuple[Feature, float, float]],
 ) -> Trend:
-    """Return draws from the models of the grid, (feature, drift, deviation), in proportion to their likelihoods."""
+    """Return posterior draws from the models in the grid, each a (feature, drift, deviation), in proportion to their
+    likelihoods.
+    """
     at, count = np.append(log_sizes, new_log_size) - log_sizes[0], len(log_sizes)
     centred = means - means.mean()
     models, likelihoods = [], []

@@ -1,12 +1,11 @@
-"""The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
+"""The difference between groups of settings, each at its best values of all other hyperparameters, with its uncertainty.
 
-A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups
-share, a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit
-estimates how much better other settings may be. Both the shared response and the deviations are sums of one function per
-hyperparameter and a joint function of all hyperparameters. The shares of the additive and the joint part are fitted, because
-joint effects need more settings to be detected. The best value of a group is the minimum of its response near the good settings.
-Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen,
-"Additive Gaussian processes".
+A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
+a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
+better untried settings may be. The shared response and each deviation are sums of one function per hyperparameter (the additive
+part) and one function of all hyperparameters (the joint part). The variance shares of both parts are fitted. The best value of a
+group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian
+optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from advisor.stats.ranks import choose_evenly_by_rank
 
 SEED = 0
 MIN_EACH = 4
-"""Minimum number of settings with a result in each of the groups to compare."""
+"""Minimum number of settings with a result in each group to compare."""
 _PARAMETER_DRAWS = 20
 """Number of posterior draws of the model's parameters: relevances (inverse squared length scales) and variances."""
 _RESPONSE_DRAWS = 40
 """Number of responses to draw for each draw of the model's parameters."""
 _MAX_POINTS = 128
-"""Maximum number of settings to fit the response to; exceeded only if small groups need `MIN_EACH` settings."""
+"""Maximum number of settings to fit the response to; exceeded only so that each group keeps `MIN_EACH` settings."""
 _REPEAT_DRAWS = 20_000
-"""Number of draws of the means of repeated settings."""
+"""Number of posterior draws of the mean costs of repeated settings."""
 MAX_PLACES = 240
-"""Maximum number of places, over all groups, at which responses are drawn."""
+"""Maximum number of places in the search space, over all groups, at which responses are drawn."""
 _CANDIDATES = 2400
-"""Number of random places near good settings, from which the most promising ones of each group are chosen."""
+"""Number of random places near good settings; of these, the most promising ones are chosen for each group."""
 _MIN_GOOD = 4
-"""Minimum number of settings of each group that count as good; the group's best value is sought between and around these."""
+"""Minimum number of settings of each group that count as good; the group's best cost is sought near these settings."""
 _CONSTANT_VARIANCE = 4.0
-"""Prior variance of a group's constant, in variances of the costs."""
+"""Prior variance of a group's constant offset, as a multiple of the variance of the costs."""
 _JITTER = 1e-4
 # Prior means and variances, and bounds, of the model's parameters; see `_Model.mode` for their order.
 _PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
@@ -74,7 +73,8 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     """Compare groups of settings.
 
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
-    finite. An asinh scale compresses bad costs, because a response with a cliff is not smooth on the original scale.
+    finite. Responses are fitted on an asinh scale, which compresses bad costs: a response with a cliff is not smooth on the
+    original scale.
     """
     subset = _choose_settings(groups, costs)
     groups, costs = groups[subset], costs[subset]
@@ -108,20 +108,20 @@ class _AsinhScale:
         self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
 
     def scores(self, costs: FloatArray) -> FloatArray:
-        """Return costs on this scale, centred and with unit variance over the costs that define it."""
+        """Return costs on the asinh scale; the costs that define the scale get mean 0 and variance 1."""
         return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
 
     def costs(self, scores: FloatArray) -> FloatArray:
-        """Convert scores back to costs."""
+        """Convert scores on the asinh scale back to costs."""
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
     def noise_factors(self, costs: FloatArray) -> FloatArray:
-        """Return the noise variance of each score as a multiple of the noise at the best cost; asinh shrinks it at high costs."""
+        """Return the noise variance of each score as a multiple of that at the best cost; asinh shrinks the noise at high costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
-        """Return the standard deviation of costs near the best cost. `log_variance`: logarithm of the variance of the scores'
-        noise.
+        """Return the standard deviation of the noise near the best cost, in units of the cost. `log_variance`: logarithm of the
+        noise variance of the scores.
         """
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
@@ -131,17 +131,17 @@ class FurtherResults:
     """Posterior draws of the results of further random settings, each array of shape (draws,)."""
 
     gains: FloatArray
-    """The response at the best setting minus the best new response, at least 0 and without noise."""
+    """Noise-free response at the best tried setting minus the best one at the new settings; at least 0."""
     noise: FloatArray
-    """Standard deviation of the noise of a result."""
+    """Standard deviation of the noise of one trial's result."""
     best: FloatArray
-    """The best new result, with its noise."""
+    """The best result of the new settings, including noise."""
 
 
 def draw_further_results(
     numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
 ) -> FurtherResults:
-    """Draw the results of `number` more random settings; at most `MAX_PLACES` of them are drawn.
+    """Draw the results of `number` more random settings, or of `MAX_PLACES` if `number` is larger.
 
     numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
     """
@@ -175,8 +175,8 @@ def draw_further_results(
 def _random_places(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of
-    old settings.
+    """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of tried
+    settings.
     """
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
@@ -201,10 +201,11 @@ def _choose_settings(groups: IntArray, costs: FloatArray) -> IntArray:
 
 
 def _candidate_places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return the places (m, coordinates) at which to seek the best value: good settings, and random places between and around them.
+    """Return the places (m, coordinates) at which to seek the lowest cost: good settings, and random places between and around
+    them.
 
     Half of the random places lie on lines through two good settings. For the other half, each coordinate is drawn separately,
-    because the best values of different hyperparameters may occur in different settings.
+    because no single tried setting need have the best values of all hyperparameters.
     """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
@@ -275,7 +276,7 @@ class _Model:
         return float(loss), np.array(slopes) + deviation / self.variances
 
     def _fit(self) -> FloatArray:
-        """Return the better of two local optima. From a poor start, the fit mistakes the response for noise."""
+        """Return the better of two local optima of the parameters. From a poor start, the fit mistakes the response for noise."""
         optima = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
@@ -293,7 +294,7 @@ class _Model:
         return (np.array(rows) + np.array(rows).T) / 2
 
     def best_values(self, places: FloatArray) -> FloatArray:
-        """Return draws of each group's minimum over its most promising places, shape (draws, groups)."""
+        """Return draws of the lowest response of each group over its most promising places, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
         similar = _response_correlation(self.mode, self._distances(self.points, places))
@@ -384,7 +385,7 @@ def _response_correlation(model_parameters: FloatArray, distances: FloatArray) -
 def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative with respect to them.
 
-    A squared exponential kernel would be too certain between settings if the response has a sharp optimum or a cliff.
+    A squared exponential kernel would understate the uncertainty between settings if the response has a sharp optimum or a cliff.
     """
     distance = np.sqrt(5 * squared)
     decay = np.exp(-distance)

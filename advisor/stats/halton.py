@@ -33,7 +33,9 @@ def _primes(number: int) -> list[int]:
 
 
 def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
-    """Return one random permutation of the digits for each place that a double resolves, shape (places, base)."""
+    """Return one random permutation of the digits 0..base - 1 for each digit position that a double resolves, shape
+    (places, base).
+    """
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
         rng.shuffle(row)
@@ -41,7 +43,7 @@ def _digit_permutations(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Permute the digits of the numbers (n,) and mirror them at the radix point."""
+    """Permute the digits of the integers (n,) and mirror them at the radix point, which gives values in [0, 1)."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permutation in digits:

@@ -13,22 +13,22 @@ from advisor.model.space import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Heterogeneity:
-    """The observed range of several values and the range that their errors alone would cause."""
+    """The observed range of several values, and the range that their standard errors alone would cause."""
 
     spread: float
     """Largest minus smallest value."""
     error: float
     """Root mean square of the standard errors of the values."""
     critical_range: float
-    """Range that k estimates of one true value exceed with probability `level`."""
+    """Range (largest minus smallest) that k estimates of one true value exceed with probability `level`."""
     p: float
     """p-value: probability that estimates of one true value have a range at least this large."""
 
     @property
     def examples_needed(self) -> float:
-        """Factor by which the number of examples must grow for the observed range to be detectable.
+        """Factor by which the number of examples must grow until the observed range is significant.
 
-        This assumes that errors fall with the square root of the number of examples. The factor is infinite if the values are
+        Standard errors are assumed to fall with the square root of the number of examples. The factor is infinite if the values are
         equal.
         """
         return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf

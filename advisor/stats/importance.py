@@ -1,9 +1,9 @@
 """Importance of each hyperparameter, alone and through interactions, with uncertainty.
 
 A Gaussian process with one relevance (inverse squared length scale) per axis, as in `surface`, is fitted to normal scores of the
-ranks, so that neither the unit nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their
-posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the tried settings: a share
-of the variance between trials. That variance includes noise.
+ranks, so that neither the unit of the costs nor a few huge losses have an effect. Relevances and noise are drawn from a normal
+approximation of their posterior, and one response is drawn for each of these draws. Importance is Sobol's total index over the
+tried settings: a share of the variance between trials, which includes noise.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 SEED = 0
 MIN_TRIALS = 8
-"""Minimum number of trials; with fewer, the importances only reflect the prior."""
+"""Minimum number of trials to compute importances; with fewer, importances only reflect the prior."""
 DRAWS = 40
-"""Number of responses to draw."""
+"""Number of responses to draw from the posterior."""
 _FOURIER_FEATURES = 100
 """Number of random Fourier features that make up a function drawn from the prior."""
 _EVALUATIONS = 5000
 """Approximate number of points at which responses are compared; only studies with many axes exceed it."""
 _MAX_NUMBERS = 4_000_000
-"""Maximum size of an array of points at which responses are computed at once, in numbers."""
+"""Maximum number of elements in an array of points whose responses are computed at once."""
 _REPETITIONS = 4
-"""For each point and axis: number of other trials whose position replaces the position of the point."""
+"""Number of other trials, for each point and axis, whose positions replace the point's position one after the other."""
 _MIN_PLACES = 32
 """Minimum number of points at which responses are compared, even with many axes."""
 _DIFFERENCE_STEP = 0.1
-"""Step of the finite differences that approximate the curvature."""
+"""Step of the finite differences that approximate the curvature of the log-likelihood."""
 _MAX_SD = 3.0
 """Maximum posterior standard deviation of a log relevance; equal to its prior standard deviation."""
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 """Bounds of the log relevances, the log signal and the log noise."""
 _CHOICE_COORDINATE = 0.125**0.5
-"""Coordinate of a choice on its one-hot axis; two different choices are half a range apart."""
+"""Coordinate of a categorical value on its one-hot axis; it puts two different values half a range apart."""
 _MISSING_COORDINATE = 0.4
 _JITTER = 1e-6
 _PERMUTATIONS = 999
 _TEST_RELEVANCES = (1.0, 16.0)
 """Inverse squared length scales of the kernels of the permutation test: for a slow and for a fast change along an axis."""
 _MIN_P = 0.01
-"""The smallest p-value that `Response.p` returns; also the maximum p-value of a significant single axis."""
+"""Smallest p-value that `Response.p` returns; also the maximum p-value at which the effect of a single axis is significant."""
 _MAX_SHUFFLES = 19
 _MAX_SHUFFLED_TRIALS = 64
 
@@ -70,7 +70,7 @@ class _ResponseDraw:
     """(frequencies, phases, amplitudes), of shapes (coordinates, features), (features,) and (features,)."""
 
     def at(self, points: NDArray[np.float32]) -> FloatArray:
-        """Return the response at points (m, coordinates), in single precision for speed: errors of 0.001 are negligible here."""
+        """Return the response at points (m, coordinates), in single precision for speed: errors of 0.001 are negligible."""
         scaled = points * self.scale.astype(np.float32)
         similar = squared_distances(scaled, self.points.astype(np.float32))
         similar *= np.float32(-0.5)
@@ -109,10 +109,10 @@ class Response:
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the probability (p-value) that shuffled results depend on the axes at least as strongly; never below 0.01.
 
-        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to
-        19 shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis
-        that the response lacks because its effect is weaker. If `others` has entries, only these single-axis tests are made,
-        because the p-value must be corrected for the selection among all axes.
+        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
+        shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a numeric axis) of each axis
+        that was left out of the response because its effect is weaker. If there are any, only single axes are tested, including
+        these, to correct the p-value for the selection of axes.
         """
         rng = np.random.default_rng(SEED + 2)
         other_blocks = [coordinates(u[self.subset], numeric) for u, numeric in others]
@@ -192,7 +192,8 @@ class Response:
         return np.array(trials)
 
     def _responses_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return responses at the trials, responses with each set of axes replaced by those of other trials, and total variances.
+        """Return responses at the trials, responses after the coordinates in each set of axes are replaced by those of other
+        trials, and total variances.
 
         Shapes of the three results: (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). Total variance: the
         noise variance plus the variance of the response over points that take each coordinate from a different trial.
@@ -259,8 +260,8 @@ def kernel(block: FloatArray, relevance: float) -> FloatArray:
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return coordinates (n, c) of an axis. Distances between coordinates equal those between positions; between choices they are
-    constant.
+    """Return coordinates (n, c) of an axis. Distances between coordinates equal distances between positions; any two different
+    choices have the same distance.
 
     A point without a position is half a range away from all points that have one.
     """
@@ -275,7 +276,7 @@ def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return squared distances between points a (n, p) and b (m, p), shape (n, m), in the inputs' precision."""
+    """Return squared distances between points a (n, p) and b (m, p), shape (n, m), with the dtype of the inputs."""
     distances: NDArray[Any] = a @ (-2 * b.T)
     distances += (a**2).sum(1)[:, None]
     distances += (b**2).sum(1)

@@ -1,4 +1,6 @@
-"""Tests whether two hyperparameters interact. The null hypothesis is an additive response: one function per hyperparameter."""
+"""Tests whether two hyperparameters interact. The null hypothesis is an additive response: a sum of one function per
+hyperparameter.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,20 @@ SEED = 0
 DRAWS = 1999
 MAX_DRAWS = 19_999
 _RELEVANCES = (1.0, 16.0)
-"""Inverse squared length scales of the interaction's kernel: for a single bend over the range, and for a sharp turn."""
+"""Inverse squared length scales of the interaction's kernel: one for a response with a single bend over the range, one for a sharp
+turn.
+"""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
 def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAWS) -> dict[tuple[int, int], float]:
-    """Return the p-value of each pair: the probability that an additive response with this noise shows as much interaction.
+    """Return the p-value of each pair: the probability that an additive response with the fitted noise shows at least as much
+    interaction.
 
     The additive model has one smooth function per axis. Its relevances are those of `response`; restricted maximum likelihood
-    estimates its variances. The alternative adds the variance of a product of smooth functions of both axes; a score test is
-    made for each of four pairs of relevances. The smallest of the four p-values is compared with data simulated from the
-    additive model. These p-values are not adjusted for the number of pairs.
+    estimates its variances. The alternative adds the variance of a product of smooth functions of both axes; a score test is made
+    for each of four pairs of relevances. The smallest of the four p-values is compared with data simulated from the additive model.
+    These p-values are not adjusted for the number of pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
@@ -45,13 +50,13 @@ def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAW
 
 
 def draws_needed(level: float) -> int | None:
-    """Return the number of draws that can show a p-value as small as `level`; None if this takes more than `MAX_DRAWS`."""
+    """Return a number of simulated draws that suffices for a p-value as small as `level`; None if `MAX_DRAWS` do not suffice."""
     number = math.ceil(1 / level) - 1
     return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
 
 
 def _fit_variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
-    """Return the variances that maximise the penalised likelihood: one per kernel, then the noise variance."""
+    """Return the variances that maximise the penalised likelihood: one variance per kernel, then the noise variance."""
     n, prior = len(y), np.array([-1.0] * len(kernels) + [-2.0])
 
     def loss(log_variances: FloatArray) -> tuple[float, FloatArray]:

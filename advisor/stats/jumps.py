@@ -1,4 +1,4 @@
-"""Sudden changes of noisy series: jumps of a loss, and a rise at its start. `spikes` finds the outliers of gradient norms.
+"""Detects sudden changes of noisy losses: jumps, and a rise early in training. `spikes` finds outliers of gradient norms.
 
 No test here assumes normal noise: the tail of the series' own changes (`tails`) bounds the largest change.
 """
@@ -23,17 +23,21 @@ _TENFOLD = 10.0
 _MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
-"""Minimum durations of a jump, in points; each is tried. 1 is left out, because one atypical minibatch is not a jump."""
+"""Minimum durations of a jump to search for, in points. A duration of 1 is left out, because one atypical minibatch is
+not a jump.
+"""
 _PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MIN_NORMAL_POINTS = 9
-"""Minimum number of points in a level whose noise is approximately normal; fewer points are sensitive to atypical minibatches."""
+"""Minimum number of points whose median has approximately normal noise; medians of fewer points are sensitive to atypical
+minibatches.
+"""
 _MIN_LOST_SHARE = 0.5
-"""Minimum share of a loss's fall that a collapse has undone at the end of the curve."""
+"""Minimum share of a loss's earlier fall that is undone at the end of a collapsed curve."""
 _LASTING_SHARE = 0.9
 """Minimum share of the levels after a collapse that must lie above the noise."""
 _STEEPEST_SHARE = 0.05
-"""Share of a loss's changes that count as steepest rises."""
+"""Share of the changes of a loss that count as its steepest rises."""
 _MIN_RATE_GROWTH = 1.5
 """Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
@@ -55,9 +59,9 @@ class Jump:
     p: float
     """p-value: probability that noise alone causes a jump at least this large anywhere in the series."""
     limit: float
-    """Level that a chance jump from `before` exceeds in one of 20 series without jumps."""
+    """Level that noise alone would reach from `before` in one of 20 series without jumps."""
     log: bool
-    """True if shares refer to the logarithm of the loss: the loss had fallen tenfold or blew up."""
+    """True if `share` refers to the logarithm of the loss, because the loss had fallen tenfold or blew up."""
 
 
 def largest_jump(
@@ -78,8 +82,9 @@ def largest_jump(
 def lasting_jump(values: FloatArray, first: int, explained_jumps: Sequence[Jump] = ()) -> Jump | None:
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of the fall and lasts to the curve's end.
 
-    Return None if no rise qualifies. explained_jumps: jumps of this loss to leave out. The noise is estimated before the rise,
-    because a collapsed loss scatters more. Growing noise alone does not undo half of the fall at the end, so it is no collapse.
+    Return None if no rise qualifies. explained_jumps: jumps of this loss to leave out. The noise is estimated from points before
+    the rise, because a collapsed loss scatters more. Noise that grows does not undo half of the fall, so it does not count as a
+    collapse.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -112,7 +117,7 @@ def _lasting_rise(
     y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
-    # Levels just after an explained jump would count as a collapse.
+    # Leave these levels out: levels just after an explained jump would count as a collapse.
     first_clear = max((jump.index + jump.points + back for jump in explained_jumps), default=0)
     at = np.arange(max(back + width + MIN_POINTS // 2, first, first_clear), len(y) - width + 1)
     if not len(at):
@@ -152,10 +157,10 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
 
 
 def _choose_scale(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return (the loss on the scale on which changes are measured, True if that scale is logarithmic).
+    """Return (the loss on the scale on which its changes are measured, True if this scale is logarithmic).
 
-    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after
-    index `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
+    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after index
+    `first`: after a blow-up, noise is proportional to the loss and would hide the earlier fall on a linear scale.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
     fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _MIN_BLOWUP * start
@@ -210,8 +215,8 @@ def _spans_explained_jump(explained_jumps: Sequence[Jump], at: IntArray, width: 
 
 
 def _learning_rate_grew(rates: FloatArray, points_before: int, width: int) -> BoolArray:
-    """Return a mask (n - back - width + 1,), True if the learning rate grew from the `points_before` points before to the `width`
-    after.
+    """Return a mask of window pairs, True if the learning rate grew from the `points_before` points of the first window to the
+    `width` after it.
     """
     min_before = sliding_window_view(rates, points_before).min(axis=1)[: len(rates) - points_before - width + 1]
     max_after = sliding_window_view(rates, width).max(axis=1)[points_before:]
@@ -240,7 +245,7 @@ class EarlyRise:
     level: float
     """The highest level early in training, in the loss's unit."""
     share: float
-    """Size of the rise as a share of the training's gain below the first value; infinite if there was no gain."""
+    """Size of the rise as a share of the later gain of training below the first value; infinite if there was no gain."""
     p: float
     """p-value: probability that noise in the first value and in the level causes a rise at least this large."""
     limit: float
@@ -250,10 +255,11 @@ class EarlyRise:
 def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise | None:
     """Return the largest rise of a finite loss (n,) above its first value within its first `early_points` points.
 
-    Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part
-    and the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows
-    with the loss. Noise may lower the first value (with a normal tail, because this value is a mean over a batch) or raise the
-    highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise may rise as far.
+    Return None if there are too few points. width: points in a level. The noise is estimated from the early part of the curve or
+    from the part after it, whichever is quieter, because an unstable start is itself noisy. If all values are positive, a log scale
+    is used, because noise grows with the loss. Noise may lower the first value (with a normal tail, because this value is a mean
+    over a batch) or raise the highest level. The p-value is at least `wandering.p_of_unusual_start`, because autocorrelated noise
+    may rise as far.
     """
     if early_points < 2 or len(values) < 8:
         return None
@@ -284,10 +290,11 @@ def early_rise(values: FloatArray, early_points: int, width: int) -> EarlyRise |
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return the rise above the first value that the highest of `tries` levels exceeds with each of `_PROBABILITIES` by chance.
+    """Return, for each of `_PROBABILITIES`, the rise above the first value that the highest of `tries` levels exceeds by chance
+    with this probability.
 
-    The median of many points is approximately normal. The median of few points may contain atypical minibatches; in that case,
-    half of the probability is assigned to the median's exponential tail and half to the first value.
+    The median of many points is approximately normal. The median of few points may contain atypical minibatches; for few points,
+    half of the probability is therefore assigned to an exponential tail of the median, and half to the first value.
     """
     deviation, freedom = _noise_scale(noise)
     tail = level_tail(-noise, 1) if len(noise) >= MIN_CHANGES else None
@@ -315,7 +322,9 @@ def _quieter_series(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _noise_scale(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation, degrees of freedom) of the noise, from its lower half, or from all points if they are few."""
+    """Return (standard deviation, degrees of freedom) of the noise, estimated from its lower half, or from all points if there are
+    few.
+    """
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)

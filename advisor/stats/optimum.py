@@ -1,8 +1,9 @@
 """The best position on one axis, with its uncertainty, from a Gaussian process whose parameters are integrated over, not fitted.
 
-With the eight or so positions of a sweep, fitted parameters understate the uncertainty: a response that passes through every point
-has no noise. Sweeps of one training at several sizes have similar responses, so they share the shape of the response, but not the
-noise. Intervals hold for smooth responses. A kink at the lowest point shifts it by up to a third of the distance between positions.
+With about eight positions in a sweep, fitted parameters understate the uncertainty, because a response that passes through every
+point seems to have no noise. Sweeps of one training task at several model or data sizes have similar responses, so they share the
+parameters of the response's shape, but not the noise. Credible intervals are valid for smooth responses. A kink at the lowest point
+shifts the estimate by up to a third of the distance between positions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from advisor.stats.surface import compress_costs
 
 SEED = 0
 DRAWS = 1000
-"""Number of draws from the posterior."""
+"""Number of draws of the optimum from its posterior distribution."""
 _GRID = 101
 _LENGTHS = np.geomspace(1.0, 6.0, 6) * math.log(2)
 """Length scales of the response on the natural log scale; they correspond to factors of 2 to 64."""
@@ -34,18 +35,18 @@ _PARABOLA = 4.0
 _NOISE_PRIOR = (math.log(0.2), 1.0)
 """Mean and standard deviation of the normal prior of the log noise."""
 _FARTHEST = 10.0
-"""Maximum distance of a drawn value from the best one on the compressed scale."""
+"""Maximum distance of a drawn value from the best one, on the compressed scale of the costs."""
 
 Parameters = tuple[float, float, float]
 """(length scale, signal, noise)."""
 
 
 class Optimum(NamedTuple):
-    """Posterior draws of the lowest point of one sweep; each array has shape (DRAWS,)."""
+    """Posterior draws of the lowest point of one sweep's response; each array has shape (DRAWS,)."""
 
     positions: FloatArray
     costs: FloatArray
-    """Cost at this position without noise."""
+    """Noise-free cost at the drawn position."""
 
 
 class _Sweep(NamedTuple):
@@ -61,7 +62,7 @@ def optima(sweeps: Sequence[tuple[FloatArray, FloatArray]]) -> list[Optimum]:
     """Return the optimum of each sweep, (positions, costs), both (n,) and finite, with at least three different positions.
 
     positions: natural logarithms, such as those of learning rates. Positions outside the swept range are not considered, so draws
-    that pile up at an end say that the optimum may lie beyond it.
+    that pile up at an end mean that the optimum may lie beyond this end.
     """
     known = [_standardise_sweep(*sweep) for sweep in sweeps]
     shapes = list(itertools.product(_LENGTHS, _SIGNALS))

@@ -22,23 +22,25 @@ SEED = 0
 PERMUTATIONS = 4999
 _BOTH_SIDES: tuple[Side, ...] = ("low", "high")
 _MAX_EXACT = 6000
-"""Maximum number of permutations to enumerate."""
+"""Maximum number of label permutations to enumerate."""
 
 
 def chance_of_failed_share(failed: float, total: float, share: float) -> float:
-    """Return the probability that at least `share` of all further trials fail, after `failed` of `total` did (Jeffreys prior)."""
+    """Return the probability that the true failure rate is at least `share`, after `failed` of `total` trials failed (Jeffreys
+    prior).
+    """
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
 @dataclass(frozen=True)
 class FailureRegion:
-    """All values of one hyperparameter on one side of a threshold beyond which trials fail."""
+    """All values of one hyperparameter beyond a threshold, where trials fail."""
 
     axis: int
     side: Side
-    """End of the axis that the region includes."""
+    """End of the axis (low or high) that the region includes."""
     edge: float
-    """Position of the region's failed trial that is nearest to the trials outside."""
+    """Position of the failed trial in the region that is nearest to the trials outside the region."""
     inside: float
     """Position of the nearest trial outside the region; NaN if all trials lie in the region."""
     failed: int
@@ -46,7 +48,7 @@ class FailureRegion:
     total: int
     """Number of all trials in the region."""
     p: float
-    """p-value: probability that chance alone makes a region on any axis and side as clear as this one."""
+    """p-value: probability that, by chance, any axis and side has a region that separates failed trials as clearly as this one."""
 
 
 def find_failure_regions(
@@ -58,14 +60,14 @@ def find_failure_regions(
     near: FloatArray | None = None,
     sides: tuple[tuple[Side, ...], ...] | None = None,
 ) -> list[FailureRegion]:
-    """Return regions on one side of a threshold where trials fail, most certain first; at most one per axis and side.
+    """Return the regions beyond a threshold where trials fail, lowest p-value first; at most one per axis and side.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other
-    trials as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as
-    possible, provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2)
-    distances. If `best` and `near` are set, a region counts only if the best trial lies within the first distance of its edge,
-    or is the nearest trial outside it and within the second distance. sides: the ends of each axis to examine. The p-value is
-    the share of permutations of the labels in which any region scores as high.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). If `purity` is None, a region separates failed from other trials
+    as well as possible (Kolmogorov-Smirnov statistic). If `purity` is set, the region contains as many failed trials as possible,
+    provided that at least the share `purity` of its trials failed. best: index of the best trial; near: (d, 2) distances. If `best`
+    and `near` are set, a region counts only if the best trial lies within the first distance of its edge, or is the nearest trial
+    outside it and within the second distance. sides: the ends of each axis to examine. The p-value is the share of permutations of
+    the labels in which any region scores as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
@@ -134,7 +136,9 @@ def _failure_region(axis: int, side: Side, positions: FloatArray, has_failed: Bo
 
 
 def _label_permutations(labels: _Labels) -> _Labels:
-    """Return permutations of the labels, shape (rows, n): all of them if they are few, else the observed order and random ones."""
+    """Return permutations of the labels, shape (rows, n): all permutations if there are few, else the observed order followed by
+    random orders.
+    """
     n, m = len(labels), int((labels == 1).sum())
     has_best = 1 if (labels == -1).any() else 0
     places = n if has_best else 1

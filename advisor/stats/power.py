@@ -1,8 +1,9 @@
-"""Power of the test for a hyperparameter's effect: the effect that a study can detect, and the trials needed to detect an effect.
+"""Power of the test for a hyperparameter's effect: the smallest effect that a study can detect, and the number of trials needed for
+a given effect.
 
-An effect is the difference between the ends of a range, in standard deviations of the noise. The test is an F-test of a quadratic
-response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n x² / 12,
-because a straight line that rises by x has the variance x² / 12.
+An effect is the difference between the response at both ends of a range, in standard deviations of the noise. The test is an F-test
+of a quadratic response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n
+x² / 12, because a straight line that rises by x has the variance x² / 12.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from scipy import optimize, stats
 
 LEVEL = 0.01
-"""Significance level at which `importance.Response.p` detects a single hyperparameter."""
+"""Significance level at which `importance.Response.p` detects the effect of a single hyperparameter."""
 POWER = 0.8
 """Probability with which a study must detect an effect."""
 _TERMS = 2
@@ -21,7 +22,8 @@ _MAX_TRIALS = 100_000
 
 
 def detectable_effect(trials: int, axes: int) -> float:
-    """Return the effect that a study detects with probability `POWER`; infinite with fewer than 5 trials.
+    """Return the smallest effect that a study of `trials` trials detects with probability `POWER`; infinite for fewer than 5
+    trials.
 
     axes: number of searched hyperparameters, by which `LEVEL` is divided (Bonferroni).
     """

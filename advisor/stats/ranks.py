@@ -8,11 +8,11 @@ from scipy import stats
 from advisor.model.space import FloatArray, IntArray
 
 MAX_TRIALS = 128
-"""Maximum number of trials to fit the response to, evenly spaced in rank."""
+"""Maximum number of trials to fit a response to; the fitted trials are evenly spaced in rank."""
 
 
 def normal_scores(costs: FloatArray) -> FloatArray:
-    """Return the ranks of costs (n,) as standard normal quantiles; NaN costs tie as the worst."""
+    """Return the ranks of costs (n,), converted to quantiles of the standard normal distribution; NaN costs tie as the worst."""
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     scores = stats.norm.ppf((ranks - 0.5) / len(ranks))
     spread = scores.std()

@@ -11,7 +11,7 @@ from scipy import special
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments of a series for the jackknife."""
+"""Maximum number of segments into which the jackknife divides a series."""
 
 
 def p_of_share(share: float, points: int, limit: float) -> float:
@@ -26,7 +26,7 @@ def p_of_share(share: float, points: int, limit: float) -> float:
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Return the standard errors (k,) of shares (k,); each share was computed from n (k,) examples.
+    """Return the standard errors (k,) of shares of right answers (k,), each computed from n (k,) examples.
 
     Half an example is added to the right and to the wrong answers, so that the standard error is positive even for shares of 0 and
     1.
@@ -40,7 +40,7 @@ class Ratio(NamedTuple):
 
     value: float
     error: float
-    """Standard error, from the differences between segments of the series; NaN for fewer than 4 points."""
+    """Standard error of the ratio, from the differences between segments of the series; NaN for fewer than 4 points."""
     freedom: int
     """Degrees of freedom of the standard error."""
 

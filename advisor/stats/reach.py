@@ -1,6 +1,7 @@
-"""Estimates how far a running trial's cost can still fall: at its recent rate, and by the later gains of completed trials.
+"""Estimates how far a running trial's cost can still fall, from its own recent slope and from the gains of completed trials after
+the same step.
 
-Costs are lower if better and may be non-finite. Steps increase strictly.
+Lower costs are better; costs may be infinite or NaN. Steps increase strictly.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import numpy as np
 from advisor.model.space import FloatArray, IntArray
 
 MIN_POINTS = 3
-"""Minimum number of points to estimate a rate of fall; a level is the median of this number of points."""
+"""Minimum number of points to estimate the slope of a cost curve; also the number of points whose median is a level."""
 RECENT = 1 / 3
-"""Share of the training so far that counts as recent. The value was chosen on the curves of `benchmarks/quality/guard.py`."""
+"""Share of the steps so far that counts as recent. The value was chosen on the curves of `benchmarks/quality/guard.py`."""
 _SPAN = 0.1
-"""Minimum distance between the two points of a slope, as a share of the points so far; closer points differ mostly by noise."""
+"""Minimum distance between the two points from which a slope is computed, as a share of the points so far; closer points differ
+mostly by noise.
+"""
 
 
 def best_so_far(costs: FloatArray) -> FloatArray:
@@ -58,10 +61,10 @@ def lowest_costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, F
 
 
 def later_gain(best: float, costs: FloatArray, final_costs: FloatArray) -> float:
-    """Return the largest fall of a completed curve after a step, below `best` or below the curve's cost at the step.
+    """Return the largest fall of any completed curve after a step, below the lower of `best` and the curve's own cost by that step.
 
-    costs: `lowest_costs_by` that step. final_costs: lowest cost of each whole curve. If a curve was worse than `best` at the step,
-    only its fall below `best` counts. Return inf if a curve had no cost by that step.
+    costs: `lowest_costs_by` that step. final_costs: lowest cost of each whole curve. Return inf if a curve had no cost by that
+    step.
     """
     if not np.isfinite(costs).all():
         return np.inf

@@ -1,5 +1,6 @@
-"""How a quantity grows with a size (such as the batch size), and the size at which it stops growing. Noisy series are compared on a
-log scale."""
+"""Growth of a quantity with a size, such as of throughput with the batch size, and the size at which the quantity stops growing.
+The quantity is the mean of a noisy series and is compared on a log scale.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of segments of a series."""
+"""Maximum number of segments of a series, from whose scatter its error is estimated."""
 
 
 class Mean(NamedTuple):
@@ -33,7 +34,9 @@ class Mean(NamedTuple):
 
 
 def series_mean(values: FloatArray) -> Mean:
-    """Return the median of a finite series (n,), n >= 1; its error comes from segments of the series, so that drift counts."""
+    """Return the median of a finite series (n,), n >= 1; its error comes from the scatter of segments of the series, so that drift
+    counts as noise.
+    """
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
@@ -46,7 +49,9 @@ def series_mean(values: FloatArray) -> Mean:
 
 
 def pooled_mean(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several means. Its error is the larger of two estimates: from their errors and from their scatter."""
+    """Return the mean of several means. Its standard error is the larger of two estimates: from the errors of the means, and from
+    their scatter.
+    """
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -75,19 +80,23 @@ class Growth(NamedTuple):
     """Growth of a quantity with a size, up to saturation."""
 
     chosen: int
-    """Index of the size beyond which larger sizes add nothing."""
+    """Index of the size beyond which larger sizes no longer increase the quantity enough to matter."""
     saturated: float
-    """Probability that doubling the chosen size does not nearly double the quantity; NaN if no larger size was measured."""
+    """Probability that doubling the chosen size does not nearly double the quantity (saturation); NaN if no larger size was
+    measured.
+    """
     max_factor: float
-    """Largest growth factor per doubling of the size, over the sizes up to the next one after the chosen one."""
+    """Largest growth factor of the quantity per doubling of the size, over all sizes up to the one after the chosen size."""
     never: float
-    """Probability that the quantity never nearly doubled with the size, between any two neighbouring sizes up to that next one."""
+    """Probability that the quantity did not nearly double per doubling of the size between any two neighbouring sizes, up to the
+    one after the chosen size.
+    """
 
 
 def growth(sizes: FloatArray, log_means: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
     """Find the size at which a quantity stops growing, from its natural logarithms `log_means` at ascending `sizes` (n,), n >= 2.
 
-    material: smallest relative gain from a larger size that matters; it must also be significant at level `alpha`. doubling:
+    material: minimum relative gain from a larger size that matters; a gain must also be significant at level `alpha`. doubling:
     minimum growth factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
     """
     octaves = np.log2(sizes)

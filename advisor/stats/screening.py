@@ -10,12 +10,12 @@ from advisor.stats.ranks import normal_scores
 
 
 def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
-    """Return the logarithm of the p-value of each axis, numeric axes first. The hypothesis is that costs do not depend on the
-    axis (F-test).
+    """Return the logarithm of the p-value of each axis, numeric axes first. The hypothesis is that costs do not depend on the axis
+    (F-test).
 
-    numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only ranks of
-    costs count. The model has a linear and a squared term in the ranks of each numeric hyperparameter, and one term for each
-    value of a choice; a missing position counts as a value.
+    numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only the ranks
+    of the costs affect the result. The model has a linear and a squared term in the ranks of each numeric hyperparameter, and one
+    term for each value of a choice; a missing position counts as a value.
     """
     values = normal_scores(costs)
     logs = [_log_p(_quadratic_features(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]
@@ -45,7 +45,9 @@ def _log_p_levels(positions: FloatArray, values: FloatArray) -> float:
 
 
 def _log_p_of_fit(explained_share: float, terms: int, values: FloatArray) -> float:
-    """Return the logarithm of the p-value of a fit with this sum of squares; 0 if it has no terms or no degrees of freedom left."""
+    """Return the log p-value of the F-test of a fit that explains this sum of squares; 0 if the fit has no terms or leaves no
+    degrees of freedom.
+    """
     total, freedom = float(values @ values), len(values) - terms - 1
     if terms < 1 or freedom < 1 or total <= 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Comparison of two searches by their best settings, allowing for the random choice of settings in each search."""
+"""Comparison of two hyperparameter searches by their best settings; allows for the random choice of settings in each search."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 2000
 _MAX_NUMBERS = 10_000_000
-"""Maximum number of random numbers to draw; searches with thousands of settings get fewer draws."""
+"""Maximum number of random numbers to draw; searches with thousands of settings therefore get fewer draws."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchComparison:
-    """Repeated random halves of two searches with equal budgets."""
+    """The best costs in random halves of two searches; all halves have the same number of settings."""
 
     gains: FloatArray
     """Best cost in the other search's half minus best cost in the first search's half, shape (draws,)."""
     sd: tuple[float, float]
-    """Standard deviation of the best cost of a half, for each search: an estimate of the variation between studies that tends to be
-    too high.
+    """For each search, the standard deviation of the best cost in a random half: tends to overestimate the variation between
+    repeated searches.
     """
     budget: int
     """Number of settings in a half."""
     max_chance: float
-    """Maximum value of `chance_above`: 1 minus the probability that, of two equal searches, all settings of one rank ahead of all
-    settings of the other.
+    """Maximum value of `chance_above`: 1 minus the probability that, for two equally good searches, all settings of one search rank
+    ahead of all settings of the other.
     """
 
     def chance_above(self, level: float = 0.0) -> float:
-        """Return the share of posterior draws in which the gain exceeds `level`; ties count half."""
+        """Return the share of draws in which the gain exceeds `level`; ties count half."""
         return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.max_chance)
 
 
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
-    """Compare the costs of two searches by subsampling: random halves, settings without replacement, one run of each setting.
+    """Compare the costs of two searches by subsampling: draw random halves of the settings without replacement, and one run of each
+    setting.
 
     one, other: for each setting the costs of its runs; lower is better. Both halves have the same size. If a search has only one
-    setting, each half contains it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the
-    best trial. The best setting's value is the mean of its other runs, if any, without the run that led to its selection: that
-    run was probably lucky. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5 to 7 % of
-    cases, or in almost none if the sizes differ.
+    setting, each half contains it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the best
+    trial. The best setting's value is the mean of its other runs, if any, without the run that led to its selection: that run
+    probably had a low cost by chance. In simulations of two equal searches of 3 to 100 settings, `chance_above` exceeds 0.95 in 5
+    to 7 % of cases, or in almost none if the sizes differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)

@@ -1,4 +1,5 @@
-"""Evidence for a gain that stays valid for any number of looks and any number of candidates. Lower costs are better.
+"""Evidence for a gain that stays valid however often it is looked at and however many candidates are compared. Lower costs are
+better.
 
 **One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own deviation.
 The setting's deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom: sigma^2 ~
@@ -6,14 +7,14 @@ d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean min
 close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of
 freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
 
-    E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
+E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
 is a Bayes factor whose nuisance parameters are integrated out under the same prior on both sides. Such a ratio is an e-process:
 under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Where
 E exceeds 1, it grows with the observed gain, so with a negative true gain E exceeds 1/a even less often. Mirrored at the smallest
-worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe testing",
-JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023
-(arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods", 2004.
+worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe testing", JRSS
+B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023 (arXiv
+2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods", 2004.
 
 **Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if E >= 1 /
 (a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary dependence
@@ -23,10 +24,10 @@ two e-values, from all its runs and from its runs after the first, each with hal
 numbers the candidates among all settings ever tried, so the best-looking setting may be selected. The e-value from later runs
 numbers them among repeated settings only, because a selection by first runs does not bias later runs.
 
-Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_FREEDOM` degrees of
-freedom. Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated
-(its degrees of freedom replace d if they are fewer). A candidate with fewer than `MIN_RUNS` runs is never kept. These two limits
-protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
+Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_FREEDOM` degrees of freedom.
+Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated (its degrees
+of freedom replace d if they are fewer). A candidate with fewer than `MIN_RUNS` runs is never kept. These two limits protect against
+heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HORIZON = 30
-"""Number of candidates that together get half of the weight. A low number favours single questions; a high number favours long
-loops.
+"""Number of first candidates that together get half of the total weight 1. A low number favours loops with few candidates, a high
+number long loops.
 """
 MAX_FREEDOM = 10
-"""Maximum degrees of freedom of the noise floor as a prior for one setting. With 10, the setting's deviation lies within about 0.7
-to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs have heavier tails than the normal
-distribution.
+"""Maximum degrees of freedom of the noise floor when it serves as the prior for the deviation of one setting. With 10, the
+setting's deviation lies within about 0.7 to 1.8 times the floor (95 %). We chose 10, because deviations of settings differ and runs
+have heavier tails than the normal distribution.
 """
 MIN_RUNS = 2
 """Minimum number of runs of a candidate before it is kept. We require a repeat, because a single result may be an accident."""
 _PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
-"""Edges of the cells over which the prior on gains is integrated, in units of its scale; wide enough for huge gains."""
+"""Edges of the cells over which the prior on gains is integrated, in units of the prior's scale; the cells cover huge gains."""
 _NEAR_EDGES = np.linspace(-6, 6, 25)
 """Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors of the gain."""
 _MAX_LOG_EVIDENCE = 600.0

@@ -24,7 +24,7 @@ START = 0.15
 _WINDOWS = 4
 """Number of windows in which the rate of fall is measured."""
 _MIN_GAIN = 6.0
-"""Minimum gain of a run, in standard deviations of its noise."""
+"""Minimum gain of a run for its curve to be analysed, in standard deviations of the curve's noise."""
 _BROKEN_LEVEL = 0.01
 """Significance level of each of five tests that the curves fall as at a constant learning rate; the sum is 5 %."""
 _NO_GAIN_LEVEL = 0.01

@@ -1,8 +1,8 @@
-"""The upper tail of a series' values or changes, from which the largest one is tested.
+"""The upper tail of a series' values or changes, against which the largest value or change is tested.
 
-The scale of chance changes is estimated from the smaller half of the series' changes, and an exponential tail with this scale
-bounds the largest change. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative. At most a
-quarter of the series may be outliers; more outliers would inflate the scale.
+The scale of random changes is estimated from the smaller half of the series' changes; an exponential tail with this scale bounds
+the largest change due to chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative. At
+most a quarter of the series may be outliers; more outliers would inflate the scale.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from advisor.model.space import FloatArray
 
 MIN_POINTS = 20
-"""Minimum number of points to estimate the usual changes of a series."""
+"""Minimum number of points of a series to estimate the size of its random changes."""
 MIN_CHANGES = 80
-"""Minimum number of independent changes to fit the tail from their upper quartile."""
+"""Minimum number of independent changes for the tail to begin at their upper quartile instead of their median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
     """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
     The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
-    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes are computed from
-    common points, so we treat only changes half a width apart as independent. With this rule, error rates were never above the
-    nominal level in simulated noise, including heavy-tailed and autocorrelated noise.
+    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes share points, so
+    we treat only changes half a width apart as independent. With this rule, error rates were never above the nominal level in
+    simulated noise, including heavy-tailed and autocorrelated noise.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))
@@ -74,8 +74,8 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
-    """Return the tail of sorted excesses (n,). Above their median only their number counts, so that outliers
-    have no effect.
+    """Return the tail of sorted excesses (n,). Of the excesses above the median, only the number counts, so that outliers have no
+    effect.
     """
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half

@@ -1,8 +1,9 @@
-"""The end of a training curve: a forecast for twice the training if the curve still falls, or the start of its plateau.
+"""Analyses the end of a training curve: the forecast gain from doubling the training if the curve still falls, or else the start of
+its plateau.
 
 All quantities are shares: steps are shares of the run's steps, costs are shares of the run's gain (highest cost before the best,
-minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; on a linear scale, a
-first evaluation in the thousands would make the rest look flat.
+minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; on a linear scale, a first
+cost in the thousands would make all later costs look flat.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ HIGH_SHAPE = 2.6
 nine of ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
 """
 _QUANTILE_90 = 1.645
-"""Quantile of the normal distribution for bounds that hold in nine of ten cases."""
+"""Quantile of the standard normal distribution for central 90 % intervals."""
 _MAX_BINS = 200
 _TENFOLD = 10.0
 _MIN_GAIN = 6.0
-"""Minimum gain of a run, in standard deviations of its noise."""
+"""Minimum gain of a run for its curve to be analysed, in standard deviations of the curve's noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,15 @@ class End:
     """The end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
 
     points: int
-    """Number of evaluations in the window at the end of the curve."""
+    """Number of evaluations in the window, the last part of the curve."""
     window: float
     """Share of the run's steps that the window covers."""
     gain: float
-    """Gain over the window, from a straight line through it; negative if the cost rose."""
+    """Gain over the window, from a straight line fitted to it; negative if the cost rose."""
     error: float
     """Standard error of the gain, widened for autocorrelated noise."""
     scatter: float
-    """Standard deviation of single evaluations."""
+    """Standard deviation of the noise of one evaluation."""
     freedom: float
     """Degrees of freedom of the standard error."""
     slowing: float
@@ -59,11 +60,11 @@ class End:
 
     @property
     def reach(self) -> float:
-        """Forecast gain from doubling the training, as a multiple of the window's gain.
+        """Forecast gain from doubling the training, as a multiple of the gain over the window.
 
         The gain shrinks by the factor `slowing` from window to window, as in an exponential decay. The forecast assumes at most
-        growth with the logarithm of the steps, as in a power law. This limit also reduces the effect of a drop due to learning-rate
-        decay.
+        growth with the logarithm of the steps, as in a power law. This limit also reduces the effect of a drop of the curve due to
+        learning-rate decay.
         """
         max_ratio = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
@@ -98,7 +99,7 @@ class End:
         return (1 - math.pow(self.slowing, extra / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
 
     def chance_above(self, material: float) -> float:
-        """Return the probability that the forecast exceeds `material`, from the noise alone."""
+        """Return the probability that the forecast gain exceeds `material`; only the noise is taken into account."""
         if self.reach <= 0:
             return 0.0
         if self.error <= 0:
@@ -106,12 +107,14 @@ class End:
         return float(stats.t.sf((material / self.reach - self.gain) / self.error, self.freedom))
 
     def improving(self, material: float, alpha: float) -> bool:
-        """Return True if the fall is significant at level `alpha` and the forecast exceeds `material`."""
+        """Return True if the curve falls significantly at level `alpha` and the forecast gain exceeds `material`."""
         return self.p <= alpha and self.forecast > material
 
     @property
     def stretch(self) -> float:
-        """Factor on the number of steps, 1.5 to 3, that brings four fifths of the remaining gain of an exponential decay."""
+        """Factor on the number of steps, 1.5 to 3, after which an exponentially decaying curve has made four fifths of its
+        remaining gain.
+        """
         if self.slowing >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
@@ -127,15 +130,15 @@ class Plateau:
     tolerance: float
     """The requested tolerance, or twice the scatter of the evaluations if that is larger."""
     rise: float
-    """Final level of the smoothed curve minus its lowest point."""
+    """Rise of the smoothed curve: its final level minus its lowest point."""
     rest: float
     """Upper 95 % confidence bound of the gain after the share `settled` * `margin` of the steps; infinite if no steps remain."""
     loss: float
     """Upper 95 % confidence bound of the rise of the curve after the same share of the steps."""
 
     def flat(self, max_change: float) -> bool:
-        """Return True if the curve changed by at most `max_change` from the start of its plateau on, and its last level is close to
-        the lowest.
+        """Return True if the curve changes by at most `max_change` after the start of its plateau, and its final level is close to
+        its lowest.
         """
         return max(self.rest, self.loss) <= max_change and self.rise <= 2 * self.tolerance
 
@@ -196,9 +199,9 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 def distance_from_perfect(costs: FloatArray) -> float:
     """Return the final distance of `costs` (n,) from a perfect score, as a share of the initial distance; NaN if unknown.
 
-    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other
-    costs have no known minimum. The start is the first cost, or the median of the first tenth if this median is lower, because a
-    loss may blow up at first. The end is the median of the last tenth.
+    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
+    have no known minimum. The initial cost is the first cost, or the median of the first tenth if this median is lower, because a
+    loss may blow up at first. The final cost is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -215,7 +218,9 @@ def distance_from_perfect(costs: FloatArray) -> float:
 
 
 def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """Return the best cost, on the scale of `read_end`, after a further gain of `share` times the run's gain."""
+    """Return the cost after the best cost falls further by `share` times the run's gain, measured on the scale (log or linear) of
+    `read_end`.
+    """
     y = np.clip(costs, -HUGE, HUGE)
     best = int(np.argmin(y))
     if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):
@@ -230,7 +235,8 @@ def _is_tenfold(t: FloatArray, y: FloatArray) -> bool:
 
 
 def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
-    """Return the number of trials whose best cost, `best` (n,) ascending, is within `reach` of the best trial's gain.
+    """Return the number of trials whose cost in `best` (n,), ascending, exceeds the lowest one by at most `reach` times the best
+    trial's gain.
 
     first: the best trial's cost at its first evaluation. If the best trial gained nothing, all trials count.
     """
@@ -262,7 +268,8 @@ def _normalise_curve(steps: IntArray, costs: FloatArray) -> _NormalisedCurve | N
     if _is_tenfold(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
-    # A twentieth of the curve is enough to remove a single bad evaluation, and too little to move the start of the plateau.
+    # A window of a twentieth of the curve is long enough to remove a single bad evaluation, and too short to shift the start of the
+    # plateau.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gain = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
     scatter, inflation, freedom = late_scatter(t, y)

@@ -1,4 +1,4 @@
-"""Tests whether the start of a curve differs from the rest, given autocorrelated noise."""
+"""Tests whether the start of a curve differs from its later part by more than autocorrelated noise."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from advisor.model.space import FloatArray
 _MIN_POINTS = 10
 """Minimum number of points in the second half to estimate the autocorrelation."""
 _LEVEL_POINTS = 5
-"""Number of highest early values whose mean is the height of a rise."""
+"""Number of the highest early values whose mean measures the height of a rise."""
 _MAX_STRONG_SHARE = 1 / 3
-"""Maximum share of independent values in strongly autocorrelated noise; it corresponds to a lag-1 autocorrelation of one half."""
+"""Maximum number of independent values, as a share of all values, at which noise counts as strongly autocorrelated; corresponds to
+a lag-1 autocorrelation of one half.
+"""
 _MAX_LAG = 0.97
-"""Maximum lag-1 autocorrelation of noise; a higher one is a drift of the curve."""
+"""Maximum lag-1 autocorrelation that counts as noise; a higher autocorrelation means that the curve drifts."""
 
 
 def p_of_unusual_start(values: FloatArray, early_points: int) -> float:
@@ -45,7 +47,8 @@ def p_of_unusual_start(values: FloatArray, early_points: int) -> float:
         tries = max(early_points * independent / len(second_half), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
         return min(1.0, chance)
-    # For few values or a heavy tail, the scale is the extreme residual divided by the expected extreme of as many normal values.
+    # For few values or a heavy tail, the scale is the extreme residual divided by the expected extreme of equally many standard
+    # normal values.
     normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = (
         max(spread, -float(residual.min()) / normal_extreme),

@@ -1,4 +1,4 @@
-"""How far to move the end of a range, and how to round it."""
+"""Moves the end of a hyperparameter's range outwards, and rounds it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.model.space import Domain, Side, as_number, hard_limits, is_learnin
 MIN_FACTOR = 3.0
 """Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""
 MAX_DECADES = 1.0
-"""Maximum number of decades by which the end of a range on a log scale moves. The next round can extend it again."""
+"""Maximum number of decades by which the end of a range on a log scale moves. The next round can move the end again."""
 MAX_LINEAR = 0.5
 """Maximum distance by which the end of a range on a linear scale moves, as a share of the range's width."""
 MAX_ROUNDING = 0.02
@@ -23,8 +23,8 @@ def widen_range(name: str, domain: Domain, side: Side, step: float) -> tuple[flo
 
     On a linear scale the end moves by a quarter to half of the range's width. On a log scale the end moves by half to all of the
     range's width, but at most by a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of
-    positive values is extended to 0 at most. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta
-    of 0.99 becomes 0.999). An end may reach a limit that the user declared.
+    positive values is extended to 0 at most. If a hard limit is in the way, the end moves nine tenths of the distance to the limit
+    (a beta of 0.99 becomes 0.999). An end may reach a limit that the user declared.
     """
     is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":
@@ -81,7 +81,7 @@ def _to_log_scale(domain: Domain, side: str, step: float) -> float:
 
 
 def range_between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
-    """Return the range (low, high) between two positions in the domain, rounded, but not beyond the domain."""
+    """Return the rounded range (low, high) between two positions in the domain, truncated to the domain."""
     assert domain.low is not None
     assert domain.high is not None
     low = domain.low if span[0] <= 0 else max(round_end(float(domain.from_unit(span[0])), domain), domain.low)
@@ -90,7 +90,9 @@ def range_between(domain: Domain, span: tuple[float, float]) -> tuple[float, flo
 
 
 def round_end(value: float, domain: Domain) -> float:
-    """Round the end of a range to two significant digits, or three if two would move it too far; to an integer in an int domain."""
+    """Round the end of a range to two significant digits, or to three if two would move the end too far; round to an integer in an
+    int domain.
+    """
     if domain.type == "int":
         return float(round(value))
     exact_position, rounded_position = domain.to_unit([value, round_significant(value, 2)])

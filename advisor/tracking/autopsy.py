@@ -11,13 +11,13 @@ from advisor.tracking.stores.client import connect
 from advisor.tracking.stores.location import Location
 
 MAX_RUNS = 5
-"""Maximum runs of the same name that an error lists."""
+"""Maximum number of runs of the same name that an error message lists."""
 MAX_BYTES = 1_000_000
 """Maximum size of an autopsy in bytes."""
 
 
 class RunFile(NamedTuple):
-    """The location of a run's files, and the run's name, id and tags."""
+    """A run's name, id and tags, and the location of its artifact files."""
 
     text: bytes
     name: str

@@ -44,7 +44,7 @@ class StudyInExperiment:
 
 
 def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
-    """Return the studies of a store, in the order in which their experiments were created."""
+    """Return all studies of a store, in the order in which their experiments were created."""
     studies = []
     for name, tags in open_store(parse_tracking_uri(tracking_uri)).study_files():
         specs = study_tags.specs_of(tags)
@@ -56,7 +56,7 @@ def places(tracking_uri: str | None = None) -> tuple[StudyInExperiment, ...]:
 
 @dataclass
 class Reader:
-    """Reads the studies of one store and reads each experiment only once."""
+    """Reads the studies of one store; caches experiments, so that each is read only once."""
 
     tracking_uri: str | None
     filter: str | None = None
@@ -81,8 +81,8 @@ class Reader:
         return self._experiments[name_or_id]
 
     def study(self, place: StudyInExperiment, objective: Objective) -> Study:
-        """Return a study with only its own trials, not those of other studies in the same experiment. Raises AdvisorError if the
-        study has another objective or no trial logged it.
+        """Return a study with only its own trials, without the trials of other studies in the same experiment. Raises AdvisorError
+        if the study's objective is not `objective`, or if no trial logged it.
         """
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
@@ -94,7 +94,7 @@ class Reader:
         except AdvisorError:
             if place.spec is None:
                 raise
-        # If the study file does not fit the trials, infer the space from the trials.
+        # If the study file does not fit the trials, infer the search space from the trials.
         study = assemble(replace(part, tags={}), objective=objective.metric, direction=objective.direction)
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
@@ -128,7 +128,7 @@ def lineages(places: Sequence[StudyInExperiment]) -> list[list[StudyInExperiment
 
 
 def _study_and_ancestors(place: StudyInExperiment, studies: Sequence[StudyInExperiment]) -> list[StudyInExperiment]:
-    """Return the study and its earlier rounds, latest first."""
+    """Return the study of `place` and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]
     while (parent := by_name.get(line[-1].parent or "")) is not None and parent not in line:
@@ -153,7 +153,7 @@ def find_study(places: Sequence[StudyInExperiment], study: str) -> StudyInExperi
 
 
 def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
-    """Return the runs of one study and a warning with the number of other runs; return all runs if no tag names a study.
+    """Return the runs of one study and a warning with the number of runs of other studies; return all runs if no tag names a study.
 
     strict: raise AdvisorError if tags name only other studies; if not strict, return all runs.
     """

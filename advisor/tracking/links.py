@@ -21,7 +21,7 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
 
 
 def runs_url_of_id(location: Location, experiment_id: str) -> str | None:
-    """Return the same URL as `runs_url`, for an experiment whose id is known."""
+    """Return the URL that `runs_url` returns, for an experiment whose id is known."""
     if location.kind != "server":
         return None
     parts = urlsplit(location.uri)

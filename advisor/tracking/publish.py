@@ -18,24 +18,24 @@ from advisor.tracking.stores.store import open_store
 
 REPORT_RUN_NAME = "advisor"
 MAX_TAG_CHARACTERS = 5000
-"""Maximum characters of a tag's value that every MLflow store accepts."""
+"""Maximum number of characters in a tag's value that every MLflow store accepts."""
 _TAGS_PER_REQUEST = 100
 _BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
 """Marks at the beginning and the end of our part of an experiment's description."""
 _REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
-"""Page of the report in MLflow's web UI. The address is relative, so that it works wherever the UI is served."""
+"""Path of the report's page in MLflow's web UI. The path is relative, so that it is valid wherever the UI is served."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRun:
-    """The report run to which files and tags were logged."""
+    """The report run of an experiment, to which files and tags were logged."""
 
     run: str
     """Id of the report run."""
     url: str | None
     """URL of the run's page; None if the store is not a server."""
     changed: bool
-    """False if the run already held the same files and tags."""
+    """False if the report run already held the same files and tags."""
 
 
 def publish(
@@ -66,14 +66,14 @@ def publish(
             client.set_tag(id, contract.TAG_REPORT, digest)
             client.set_terminated(id, "FINISHED")
         if summary is not None:
-            # The link comes first, because MLflow folds a description to its first line.
+            # The link comes first, because MLflow shows only the first line of a collapsed description.
             _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE_PATH.format(chosen.id, id)}): {summary}")
     page = runs_url_of_id(location, chosen.id)
     return ReportRun(id, None if page is None else page + id, changed)
 
 
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
-    """Put the text into our part of the experiment's description. The rest of the description belongs to the user."""
+    """Replace our part of the experiment's description by the text. The rest of the description belongs to the user."""
     before = client.get_experiment(experiment_id).tags.get(contract.TAG_NOTE, "")
     start, _, rest = before.partition(_BEGIN_MARK)
     _, _, end = rest.partition(_END_MARK)
@@ -108,7 +108,9 @@ def _log_files_and_tags(
 
 
 def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
-    """Delete study files (next/*.yaml) that an earlier report wrote and this one did not, if the store can delete artifacts."""
+    """Delete study files (next/*.yaml) that an earlier report wrote and the present report did not, if the store can delete
+    artifacts.
+    """
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

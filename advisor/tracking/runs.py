@@ -1,4 +1,6 @@
-"""The raw data of an experiment: unsorted points, possibly with duplicates; numbers in parameters and tags are text."""
+"""The raw data of an experiment, before corrections: points are unsorted and may be duplicated; numbers in parameters and tags are
+text.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stores a study file in an experiment's tags, so that later analyses know the search space of its trials.
 
-Every store accepts 5,000 characters per tag: a longer file is compressed and split over several tags. If an experiment
-holds several studies, the tags hold the file of each.
+Every store accepts 5,000 characters per tag: a longer file is compressed and split over several tags. If an experiment holds
+several studies, its tags hold the study file of each study.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, loads
 
 MAX_TAG_CHARACTERS = 5000
-"""Maximum characters of a tag's value."""
+"""Maximum number of characters in a tag's value."""
 _PACKED_PREFIX = "zlib+base64, parts: "
 _MAX_FILE_BYTES = 2_000_000
 """Maximum size of a decompressed study file, in bytes."""

@@ -1,4 +1,4 @@
-"""The number of examples that go through the model at once, in training and in evaluations."""
+"""Batch sizes: the number of examples that go through the model at once, in training and in evaluations."""
 
 from __future__ import annotations
 

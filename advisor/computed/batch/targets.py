@@ -1,4 +1,4 @@
-"""Epochs or examples that trials of different batch sizes need to reach the same target."""
+"""Compares batch sizes by the epochs or examples that their trials need to reach the same target value of the objective."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum number of epochs. If a curve has more than this number, its axis counts steps, unless the trials state a unit."""
+"""Maximum last step at which the axis of the curves counts epochs. If a last step is larger, the axis counts steps, unless the
+trials state a unit.
+"""
 MIN_SETTINGS = 3
-"""Minimum number of settings of a batch size if no setting was repeated; with fewer, the batch size's learning rate is hardly
-tuned.
+"""Minimum number of settings per batch size if no setting was repeated; with fewer, the learning rate is hardly tuned for this
+batch size.
 """
 _MIN_GAIN = 0.5
-"""Minimum gain of a batch size, as a share of the best batch size's gain; batch sizes below it do not affect the target."""
+"""Minimum gain of a batch size that affects the target, as a share of the best batch size's gain."""
 _UNIT_BY_WORD: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -45,8 +47,8 @@ class BatchSizeGroup:
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples until the target was reached, shape (n,), one entry per repeat of the best setting or per setting; inf if
-    not reached.
+    """Epochs or examples until the target was reached, shape (n,); inf if not reached. One entry per repeat of the best setting if
+    settings of every batch size were repeated, otherwise one entry per setting.
     """
     seconds: float
     """Median time to reach the target, in seconds; NaN if unknown."""
@@ -54,7 +56,7 @@ class BatchSizeGroup:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeComparison:
-    """A comparison of batch sizes by the amount of training until each reaches the same target."""
+    """A comparison of batch sizes by the epochs or examples until their trials reach the same target value."""
 
     groups: tuple[BatchSizeGroup, ...]
     """One group per batch size, smallest batch size first."""
@@ -62,7 +64,7 @@ class BatchSizeComparison:
     target: float
     """Target value of the objective; NaN if the objective itself counts epochs or steps to a target."""
     statistic: Statistic
-    """Statistic that summarises a group: the median over repeats or the minimum over settings."""
+    """Statistic that summarises the entries of a group: the median over repeats, or the minimum over settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,10 @@ class _Setting:
 
 @computed
 def compare_batch_sizes(study: Study, share: float) -> BatchSizeComparison:
-    """Compare the batch sizes by the amount of training until all reach one target. Raises MissingData if there is no such target.
+    """Compare batch sizes by the epochs or examples until they reach one target. Raises MissingData if there is no common target.
 
-    The target is reached at the share `share` of the gain of the batch size with the smallest gain. The share is below 1,
-    because near a plateau chance decides when a curve reaches a level.
+    The target is the cost after the share `share` of the smallest gain of any batch size. The share is below 1, because chance
+    decides when a curve near its plateau reaches a level.
     """
     settings = _settings(study)
     _require_two_sizes(settings, "have trials with a result; the rule compares how long each trains to a target")
@@ -122,7 +124,9 @@ def _batch_size_group(
     per_step: float,
     statistic: Statistic,
 ) -> BatchSizeGroup:
-    """hits: the step and the seconds at which each trial first reaches the target, by the trial's index."""
+    """Return the group of one batch size. hits: the step and the time in seconds at which each trial first reaches the target, by
+    the trial's index.
+    """
     needed = [[hits[t.index][0] * per_step for t in s.trials] for s in settings]
     values = needed[0] if statistic == "median" else [_median(n) for n in needed]
     trials = tuple(t for s in settings for t in s.trials)
@@ -131,7 +135,9 @@ def _batch_size_group(
 
 
 def counts_to_target(metric: str) -> Unit | None:
-    """Return the unit of a metric that counts the training until a target, such as epochs_to_target; None for other metrics."""
+    """Return the unit of a metric that counts the epochs, examples or steps until a target, such as epochs_to_target; None for
+    other metrics.
+    """
     words = words_of(metric)
     return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
@@ -168,7 +174,7 @@ def _units_per_step(axis: Unit, size: float) -> float:
 
 
 def _settings(study: Study) -> list[_Setting]:
-    """Return the distinct settings of the feasible trials with a known batch size, smallest batch size first."""
+    """Return the distinct settings of all feasible trials whose batch size is known, smallest batch size first."""
     pools: dict[tuple[float, tuple[tuple[str, Value], ...]], list[Trial]] = {}
     for trial in study.trials:
         size = parameter_kinds.batch_size(trial)
@@ -179,7 +185,9 @@ def _settings(study: Study) -> list[_Setting]:
 
 
 def _tuned_settings(settings: Sequence[_Setting]) -> list[_Setting]:
-    """Return the settings of the batch sizes that were tuned; all settings if each batch size has a repeated setting."""
+    """Return the settings of the batch sizes for which other hyperparameters were tuned; all settings if each batch size has a
+    repeated setting.
+    """
     repeated = {s.size for s in settings if len(s.trials) >= 2}
     if all(s.size in repeated for s in settings):
         return list(settings)
@@ -196,7 +204,9 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
 
 
 def _compare_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> BatchSizeComparison:
-    """Return the race if the objective itself counts the training until a target; each objective value is one repeat."""
+    """Return the comparison if the objective itself counts epochs or steps until a target; each value of the objective counts as
+    one repeat.
+    """
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -214,7 +224,7 @@ def _settings_to_compare(
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
     """Return the settings to compare, and the statistic to compare them by.
 
-    The settings are the best repeated one of each batch size, or all of them if some batch size has no repeated setting.
+    These are the best repeated setting of each batch size, or all settings if a batch size has no repeated setting.
     """
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:

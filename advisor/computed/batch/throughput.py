@@ -16,13 +16,15 @@ from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled_mean, series_mean
 
 _MAX_SEPARATE = 12
-"""Maximum number of distinct batch sizes in a list of choices; a larger number was drawn from a range."""
+"""Maximum number of distinct batch sizes in a list of choices; if there are more, the batch sizes were drawn from a range."""
 _MAX_GRID = 4
-"""Up to this number, distinct batch sizes count as a list of choices even if most were tried once and are no powers of two."""
+"""Maximum number of distinct batch sizes that count as a list of choices even if most were tried only once and are not powers of
+two.
+"""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
-"""Probability of mistaking noise for a higher throughput."""
+"""Significance level: probability that noise is mistaken for a higher throughput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Throughput:
 
 @computed
 def throughputs(study: Study) -> list[Throughput]:
-    """Return the throughput of each batch size, smallest first, on the most frequent device among trials with a throughput.
+    """Return the throughput of each batch size, smallest first. Only trials on the device that most trials with a known throughput
+    used count.
 
     Batch sizes that were drawn from a range are grouped by the nearest power of two.
     """
@@ -63,7 +66,7 @@ def throughputs(study: Study) -> list[Throughput]:
 
 
 def _drawn_from_range(sizes: Sequence[float]) -> bool:
-    """Return True if the batch sizes of the trials were drawn from a range: there are many distinct ones, or few repeat."""
+    """Return True if the trials' batch sizes were drawn from a range: many of them are distinct, or few were tried repeatedly."""
     distinct = set(sizes)
     no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
     rarely_repeated = len(distinct) > max(_MAX_GRID, len(sizes) / 2) and 2 * no_powers_of_two > len(distinct)
@@ -87,8 +90,8 @@ def recommended_batch_size(
 ) -> float | None:
     """Return the value of the batch size `name` above which no larger value is worthwhile.
 
-    Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data, because that
-    throughput is the data loader's.
+    Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data, because their
+    throughput is then limited by the data loader.
     """
     known_speeds = throughputs(study)
     waited = [times.waited for times in timing.step_times_of_study(study)]
@@ -110,10 +113,10 @@ def largest_good_batch_size(study: Study, name: str) -> float | None:
 
 
 def usable_size(study: Study, name: str, size: float) -> float:
-    """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else a power of two.
+    """Return a batch size that the study can use: `size` itself if the study tried a list of sizes, else a power of two.
 
-    The power of two is the largest that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter
-    `name`, and smaller than the sizes that ran out of memory.
+    The result is the largest power of two that exceeds `size` by at most a tenth, lies within the declared limits of the
+    hyperparameter `name`, and is smaller than all batch sizes that ran out of memory.
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
     parameter = study.spec.parameters[name]

@@ -1,4 +1,4 @@
-"""Duration of training steps, split into computation, waiting for data and the rest."""
+"""Duration of training steps, split into computation, waiting for data, and other work of the host."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
 
 MIN_STEPS = 20
-"""Minimum number of logged steps, after the first `SKIPPED_STEPS`, to estimate how step time is split."""
+"""Minimum number of logged steps, after the first `SKIPPED_STEPS`, to estimate which shares of the step time were spent on
+computing and on waiting.
+"""
 SKIPPED_STEPS = 10
-"""Number of logged steps to skip at the start, during which data workers start and kernels are compiled."""
+"""Number of first logged steps to skip, because data workers start and kernels are compiled during these steps."""
 MAX_TRIALS = 64
-"""Maximum number of trials to examine: step time hardly depends on the parameters that a study varies."""
+"""Maximum number of trials whose step times are read. A few trials suffice, because step time hardly depends on the hyperparameters
+that a study varies.
+"""
 MAX_INPUT_SHARE = 0.25
 """Maximum usual share of step time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
 MAX_HOST_SHARE = 0.2
@@ -30,7 +34,7 @@ _MAX_STEP_RATIO = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Step times of one trial, without the first steps."""
+    """Step times of one trial, without the first `SKIPPED_STEPS` logged steps."""
 
     trial: Trial
     seconds: float
@@ -38,7 +42,9 @@ class StepTimes:
     waited: Ratio
     """Share of step time lost to waiting for data; on a GPU, only waiting while the GPU was idle counts."""
     bursts: float
-    """Share of the total waiting time that belongs to the longest tenth of the waits; near 0.1 if all steps wait equally long."""
+    """Share of the total waiting time that falls on the tenth of the steps with the longest waits; near 0.1 if all steps wait
+    equally long.
+    """
     blocked: Ratio | None
     """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
 
@@ -85,9 +91,10 @@ def step_times_of_study(study: Study) -> list[StepTimes]:
 
 @computed
 def evaluation_share(study: Study) -> float:
-    """Return the share of a training's time between its first and last evaluation that is not spent on its steps; NaN if unknown.
+    """Return the share of the time between a trial's first and last evaluation that is not spent on training steps; NaN if unknown.
 
-    It is the median of the trials that logged step times. Evaluations take this time, and checkpoints if they are saved with them.
+    The result is the median over the trials that logged step times. This time is spent on evaluations, and on checkpoints that are
+    saved during evaluations.
     """
     shares = []
     for times in step_times_of_study(study) if study.unit == "step" else ():
@@ -103,7 +110,7 @@ def evaluation_share(study: Study) -> float:
 
 
 def ratios_above_limit(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of the ratios that exceed the limit significantly; empty unless these are the majority.
+    """Return the indices of the ratios that exceed `limit` significantly; empty unless the majority of ratios does.
 
     false_alarms: significance level.
     """

@@ -1,7 +1,7 @@
-"""The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early.
+"""Examines the last part of the best trials' curves, to find trials that still improve and trials whose curves became flat early.
 
-Only stretches at a constant learning rate are examined. A decay bends the end of a curve: the objective may fall although longer
-training would not help, or be flat although it would help.
+Only stretches at a constant learning rate are examined. A learning-rate decay bends the end of a curve: the cost may fall although
+longer training would not help, or be flat although longer training would help.
 """
 
 from __future__ import annotations
@@ -24,50 +24,52 @@ from advisor.stats import slowing, trend
 TAIL = 0.2
 """Share of the steps that counts as the end of a training run."""
 TOLERANCE = 0.005
-"""Maximum distance of a settled objective from its final level, as a share of the objective's gain over the run."""
+"""Maximum distance of the objective from its final level to count as settled, as a share of the objective's gain over the run."""
 TRAIN_TOLERANCE = 0.02
-"""Maximum distance of a settled training cost from its final level, as a share of the cost's gain over the run."""
+"""Maximum distance of the training cost from its final level to count as settled, as a share of that cost's gain over the run."""
 MARGIN = 1.25
 """Recommended length of a training run as a multiple of the steps until its curve settles."""
 MATERIAL = 0.01
-"""Minimum forecast gain that justifies longer training, as a share of the gain over the run. Our choice."""
+"""Minimum forecast gain that justifies longer training, as a share of the run's gain so far. Our choice."""
 BEST = 3
 """Number of best trials whose curve ends are examined. The playbook asks to examine at least the best few trials."""
 REACH = 0.1
-"""Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
+"""Maximum distance of a trial's result from the best result for the trial to be examined, as a share of the best trial's gain over
+its run.
+"""
 DECAYED = 0.1
-"""A final learning rate of at most this share of its peak counts as decayed. A learning-rate decay alone can make the last step the
-best one.
+"""Maximum final learning rate that counts as decayed, as a share of the peak learning rate. A decay alone can make the last step
+the best one.
 """
 MIN_STRETCH = 0.55
-"""Minimum share of the steps at a constant learning rate for a curve to show whether longer training helps. For comparison, the
-rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a
-warmup-stable-decay schedule. Our choice.
+"""Minimum share of the steps that must have a constant learning rate for a curve to show whether longer training helps. The
+learning rate is nearly constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in
+a warmup-stable-decay schedule. Our choice.
 """
 MAX_SETTLED = 0.05
-"""Maximum share of the steps until curves settle on a common plateau (see `are_on_one_plateau`). Our choice."""
+"""Maximum share of the steps after which curves have settled on a common plateau (see `are_on_one_plateau`). Our choice."""
 NOISE_BOUND = 2 * math.sqrt(2)
-"""95 % bound of the difference between two equally good results, in standard deviations of one result."""
+"""Upper 95 % bound of the difference between two equally good results, in standard deviations of the noise of one result."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
-"""Words in names of metrics that are shares, logged from 0 to 1 or from 0 to 100."""
+"""Words in names of metrics that are shares, whether logged from 0 to 1 or from 0 to 100."""
 _COMPARE_AT_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
 class CurveEnding:
-    """The last part of one trial's curves: the objective as a cost and, if logged, the cost on training data."""
+    """The last part of one trial's curves: the objective, as a cost, and the cost on training data if it was logged."""
 
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """Last step at a constant learning rate; `steps` if the rate never decays. All other fields describe the curves up to this
-    step.
+    """Last step at a constant learning rate; equals `steps` if the rate never decays. The other fields describe the curves up to
+    this step.
     """
     assumed: bool
-    """True if the rate is only assumed to be constant: the schedule is unknown."""
+    """True if the learning rate is only assumed to be constant, because the schedule is unknown."""
     margin: float
     """Sufficient length of training as a multiple of the steps until the curves settle."""
     end: trend.End
@@ -111,7 +113,7 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 
 
 def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Schedule]:
-    """Return the learning-rate schedules of the first `best` trials of `good_trials`, best trial first."""
+    """Return the learning-rate schedules of the best `best` trials among `good_trials`, best trial first."""
     return [schedules.read(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
@@ -120,7 +122,8 @@ def best_endings(
 ) -> list[CurveEnding]:
     """Return the curve ends of the `best` good trials that ran to their planned end, best first.
 
-    Raises MissingData if no good trial did, or if the learning rates decay, because a decay hides the effect of more steps.
+    Raises MissingData if no good trial ran to its end, or if the learning rates decay, because a decay hides the effect of more
+    steps.
     """
     complete = _complete_trials(study, best, reach)
     constant_rate_trials = [t for t in complete if not 0 <= _constant_rate_share(study, t) < MIN_STRETCH]
@@ -149,7 +152,9 @@ def best_endings(
 
 
 def _complete_trials(study: Study, best: int, reach: float) -> list[Trial]:
-    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if they have no curves."""
+    """Return the `best` good trials that ran to their planned end, best first. Raises MissingData if these trials have
+    no curves.
+    """
     complete = [t for t in good_trials(study, reach) if not study.cut_short(t)][:best]
     if not complete:
         raise MissingData(
@@ -176,7 +181,9 @@ class Forecast:
 
 
 def forecast(study: Study, ending: CurveEnding, extension: float = 1.0, level: float = 0.9) -> Forecast:
-    """Return the forecast for a trial. extension: gain of the longer training as a share of the gain from doubling the training."""
+    """Return the forecast for a trial. extension: gain of the training to forecast, as a share of the gain from doubling the
+    training.
+    """
     full_curve = study.cost_curve(ending.trial).finite
     curve, best = _part_until(full_curve, ending.until), float(full_curve.values.min())
     floor = cost_floor(study, full_curve.values)
@@ -203,12 +210,12 @@ def lead_of_best(study: Study) -> float:
 
 
 def late_gain_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
-    """Return the maximum gain of the steps after the settling step (95 % bound), in the objective's unit."""
+    """Return the upper 95 % bound of the gain in the steps after the curves settled, in the objective's unit."""
     return max(0.0, *(_in_objective_units(study, e, e.plateau.rest) for e in endings))
 
 
 def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
-    """Return the 95 % bound of the difference between two equally good trials, in the objective's unit.
+    """Return the upper 95 % bound of the difference between the results of two equally good trials, in the objective's unit.
 
     The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
@@ -217,9 +224,10 @@ def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
-    """Return True if different settings reach the same value nearly at once, so that they may be stuck on a plateau.
+    """Return True if different settings reach the same value early in training, so that they may be stuck on a plateau.
 
-    The results differ by less than their noise, or by less than the maximum gain of the flat part.
+    Values count as the same if they differ by less than their noise, or by less than the curves may still have gained after they
+    settled.
     """
     settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
     if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED for e in endings):
@@ -247,7 +255,7 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
 
 
 def still_improving(judged: Sequence[CurveEnding], material: float, alpha: float) -> list[CurveEnding]:
-    """Return the curve ends that still improve; an empty list unless most of them do."""
+    """Return the curve ends that still improve; empty unless most of the judged curve ends do."""
     improving_endings = [e for e in judged if e.end.improving(material, alpha)]
     return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
@@ -294,8 +302,8 @@ def planned_length(study: Study, trial: Trial, last: int) -> int:
 def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
     """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
 
-    If the curve's end is flat, a constant rate need only explain the curves. If the end still falls, the curves must also slow
-    down, because a curve may fall at the same pace to the end of a linear decay.
+    If the curve's end is flat, it suffices that a constant rate can explain the curves. If the end still falls, the fall must also
+    slow down, because a curve may fall at the same pace to the end of a linear decay.
     """
     fall = _pooled_fall(study)
     still_improves = ending.end.improving(MATERIAL, _ALPHA)

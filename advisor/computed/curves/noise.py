@@ -1,4 +1,4 @@
-"""Random differences between results of equally good settings."""
+"""Noise: random differences between the results of equally good settings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import heterogeneity
 
 _MIN_FREEDOM = 3
-"""Minimum degrees of freedom of a reliable standard deviation between seeds."""
+"""Minimum degrees of freedom at which the standard deviation of results between seeds is reliable."""
 _BEST = 3
 """Number of best trials from which the noise between evaluations is measured."""
 
 
 def noise_between_seeds(study: Study) -> tuple[float, bool]:
-    """Return (standard deviation between seeds, True if it has at least 3 degrees of freedom); (0, False) without repeats."""
+    """Return (standard deviation of results between seeds, True if it has at least 3 degrees of freedom); (0, False) without
+    repeats.
+    """
     variance = repeats.trial_variance(repeats.settings(study))
     return (variance[0], variance[1] >= _MIN_FREEDOM) if variance is not None else (0.0, False)
 
 
 def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) -> bool:
-    """Return True if repeats of one setting are known to differ as much as these trials (studentized range test).
+    """Return True if repeats of one setting are known to differ as much as the results of these trials (studentized range test).
 
-    If they do, only more seeds can rank the trials; better evaluations cannot.
+    In this case, only more seeds can rank the trials; more precise evaluations cannot.
     """
     deviation, is_measured = noise_between_seeds(study)
     costs = study.costs[[t.index for t in trials]]
@@ -36,7 +38,7 @@ def is_seed_noise_as_large(study: Study, trials: Sequence[Trial], level: float) 
 def noise_between_steps(study: Study) -> float:
     """Return the standard deviation of a best result due to noise between evaluations; 0 if there are too few evaluations.
 
-    The result is the maximum over the best three trials. This noise is smaller than the deviation between seeds, but can be
+    The result is the maximum over the best three trials. Noise between evaluations is smaller than noise between seeds, but can be
     measured without repeats.
     """
     best_parts = [step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_BEST]]

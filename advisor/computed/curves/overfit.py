@@ -27,11 +27,11 @@ _MAX_P_OF_RISE = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
 _MIN_TRIALS_FOR_USE = 10
-"""Minimum number of trials for a regulariser that did not clearly reduce overfitting to count as useless."""
+"""Minimum number of trials for a regulariser without a significant effect on overfitting to count as useless."""
 MIN_POOLED = 3
-"""Minimum number of evaluations of a trial to pool its rise with that of other trials."""
+"""Minimum number of evaluations of a trial for its rise to be pooled with the rises of other trials."""
 _MAX_POINTS = 10
-"""Number of earlier points of the training to compare with its end."""
+"""Maximum number of earlier points of the training that are compared with its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Overfit:
     """Finite validation costs of the trial."""
     rise: Rise
     p: float
-    """p-value of a rise in validation together with a fall in training; 1 if the rise is immaterial or the training metric rises.
+    """p-value of a rise of the validation cost while the training metric falls; 1 if the rise is immaterial or the training metric
+    rises.
     """
     training: str | None = None
     """The training metric that falls after the best validation step, if one was logged."""
@@ -57,7 +58,7 @@ class Overfit:
 def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
-    """Apply `read_overfit` to each trial with enough evaluations of a validation metric, computed once for all rules."""
+    """Apply `read_overfit` to each trial with enough evaluations of a validation metric. The result is cached for all rules."""
     overfits = (_overfit_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in overfits if reading is not None]
 
@@ -76,7 +77,7 @@ def _overfit_of_trial(study: Study, trial: Trial, costs: _Costs, material: float
 def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
     """Measure overfitting on a finite curve of validation costs; None if the curve has fewer than 6 points.
 
-    material: minimum rise, as a share of the distance between the curve's highest and lowest level.
+    material: minimum rise that counts, as a share of the distance between the curve's highest and lowest level.
     """
     rise = end_rise(curve.values)
     if rise is None:
@@ -124,28 +125,33 @@ class PooledRise:
     """The rise of a validation metric from one point of the training to its end, over all trials of a study."""
 
     rising: tuple[Trial, ...]
-    """Trials that end worse than they were at this point, best first."""
+    """Trials whose validation metric is worse at the end than at the point of comparison, best trial first."""
     judged: int
-    """Number of trials with enough evaluations whose value at the end differs from the value at this point."""
+    """Number of trials with enough evaluations whose validation metric at the end differs from its value at the point of
+    comparison.
+    """
     point: float
-    """Median position of the best point, as a share of the training, over the trials whose metric rises afterwards."""
+    """Median position of the best value, as a share of the training, over the trials in `rising`."""
     height: float
-    """Median rise, in the metric's unit."""
+    """Median rise over the trials in `rising`, in the metric's unit."""
     share: float
-    """Median rise as a share of the range of the trial's curve."""
+    """Median rise as a share of the range of the trial's curve, over the trials in `rising`."""
     p: float
-    """p-value of the signs of all trials, corrected for the choice of the point; 1 if a training metric rises as well."""
+    """p-value of a sign test over all judged trials, corrected for the choice of the point; 1 if a training metric
+    rises as well.
+    """
     least_p: float
-    """Smallest possible p-value: the value if all of these trials had risen."""
+    """Smallest possible p-value: that of the sign test if the metric had risen in all judged trials."""
     training: str | None
-    """The training metric that falls over the same steps, if one was logged."""
+    """The training metric that falls while the validation metric rises, if one was logged."""
 
 
 def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
-    """Test by signs whether most of the trials, best first, end worse than they were at the same point of their training.
+    """Test by signs whether the validation metric of most trials (best first) is worse at the end than at the same earlier point of
+    their training.
 
-    If nothing changes after the point, a trial is as likely to end higher as lower, whatever the noise; three evaluations of
-    each of many trials therefore suffice. Return None if no trial has three evaluations, or if no trial rises.
+    If the true level does not change after this point, a trial is as likely to end higher as lower, whatever the noise. Three
+    evaluations of each of many trials therefore suffice. Return None if no trial has three evaluations, or if no trial rises.
     """
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
     if not curves:
@@ -155,7 +161,8 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
     chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
-    # Of the points that show the rise, report the point with the best value of the metric, because overfitting begins there.
+    # If the rise is significant from several points, report the point with the best value of the metric, because overfitting begins
+    # there.
     shown = chances <= max(_MAX_P_OF_RISE, chances.min())
     point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
@@ -176,7 +183,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
 
 
 def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
-    """Look at the training metrics after these steps: return (True if none rises in half of the trials, the one that falls in most
+    """Return (True if no training metric rises after these steps in half of the trials, the training metric that falls in most
     trials).
     """
     falling: str | None = None
@@ -192,7 +199,9 @@ def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple
 
 
 def _training_move(study: Study, trial: Trial, signal: Signal, step: int) -> float:
-    """Return the change of a training cost from its level around the step to its level at the end; NaN with too few points."""
+    """Return the change of a training cost from its level around `step` to its level at the end of the curve; NaN if the curve has
+    too few points.
+    """
     curve = study.curve(trial, signal).finite
     if signal == "train_objective" and not study.minimize:
         curve = -curve
@@ -207,7 +216,9 @@ def _training_move(study: Study, trial: Trial, signal: Signal, step: int) -> flo
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:
-    """Return (metric, function from trial to costs) of the objective and, if it is another metric, of the validation loss."""
+    """Return (metric, function from trial to costs) of the objective and, if the objective is another metric, also of the
+    validation loss.
+    """
     curves: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
     loss = study.signals.get("valid_loss")
     if loss is not None and loss != study.spec.objective.metric:
@@ -216,7 +227,9 @@ def validation_curves(study: Study) -> list[tuple[str, Costs]]:
 
 
 def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
-    """Return the best trial per setting of the categorical scientific parameters, best first; one trial without such parameters."""
+    """Return the best trial for each combination of the categorical scientific parameters, best first; without such parameters,
+    only the best trial.
+    """
     names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
     best: dict[tuple[object, ...], Trial] = {}
     for trial in ranked:
@@ -255,18 +268,19 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 
 
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
-    """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
+    """Yield a change of one regulariser, and the advice to check the number of steps again. costs: the validation metric that gets
+    worse.
 
-    Dropout that was only searched far below its usual strength gets the usual range. If several remain, extend the range of the
-    one whose best trial lies highest. A regulariser is left out if it showed no use, or if its best trial lies in the lower half
-    of the range, because stronger regularisation was tried. If none remains, compare 0 and several strengths of a regulariser
-    that the study keeps fixed, or else of dropout or weight decay.
+    If dropout was only searched far below its usual strength, search its usual range. Otherwise, extend the range of the searched
+    regulariser in whose range the best trial lies highest. A regulariser is left out if it showed no use, or if its best trial lies
+    in the lower half of the range, because stronger regularisation was tried. If none remains, compare 0 and several strengths of a
+    regulariser that the study keeps fixed, or else of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    # Weak dropout proves nothing about stronger dropout.
+    # Trials with weak dropout show nothing about stronger dropout.
     weak = (_usual_dropout(study.spec.parameters[n], n) for n in study.searched)
     if (change := next((c for c in weak if c is not None), None)) is not None:
         yield change
@@ -278,9 +292,10 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
 
 
 def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
-    """Return True if overfitting significantly grows with the regulariser's strength, or if it does not shrink over many trials.
+    """Return True if overfitting grows significantly with the regulariser's strength, or if over many trials it does not shrink
+    significantly.
 
-    A trial's overfitting is the rise of its validation metric after the best value.
+    A trial's overfitting is measured by the rise of its validation metric after the best value.
     """
     curves = [(t, costs(t).finite.values) for t in study.ranked()]
     measured = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
@@ -309,7 +324,7 @@ def _compare_strengths(study: Study) -> AddParameter:
     )
     name, value = fixed[0] if fixed else (new, 0.0)
     strengths = _DECAY_STRENGTHS if _is_regulariser_kind("weight_decay", name) else _DROPOUT_STRENGTHS
-    # Three times the present strength must stay below 1, because the strength is a share.
+    # Three times the present strength must stay below 1, because dropout strengths are shares.
     values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_WHY}. Compare {name} with a value of 0 (off) before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=values, why=why)
@@ -329,7 +344,7 @@ def _is_regulariser_kind(usual: str, name: str) -> bool:
 
 
 def name_regularisers(changes: Sequence[Regularise]) -> Message:
-    """Name the regulariser of `regulariser_changes`, as the object of "search"."""
+    """Return the name of the regulariser that `regulariser_changes` changes, as the object of the verb "search"."""
     for change in changes:
         if isinstance(change, SetRange):
             return say("higher values of {name}", name=Name(change.parameter))

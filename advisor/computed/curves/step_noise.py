@@ -1,4 +1,4 @@
-"""Measures how much of a ranking of trials is due to noise between the evaluations around each trial's best step."""
+"""Measures to what extent the ranking of trials is due to noise between the evaluations around each trial's best step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.stats.curve import HUGE, noise, smoothed
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations to measure the noise around the best evaluation."""
 _DRAWS = 500
-"""Number of times that the evaluations are redrawn."""
+"""Number of times that the evaluations of all trials are redrawn."""
 _MIN_PART = 8
 """Minimum number of points in the window around the curve's best point."""
 _MAX_WINDOW = 9
@@ -32,7 +32,7 @@ class HalfAroundBest:
     course: FloatArray
     """Smooth curve from local parabolas, shape (m,)."""
     rest: FloatArray
-    """Points minus the smooth curve, shape (m,)."""
+    """Residuals of the points from the smooth curve, shape (m,)."""
     noise: float
     """Standard deviation of the noise from one evaluation to the next."""
 
@@ -63,7 +63,8 @@ def around_best(costs: FloatArray) -> HalfAroundBest | None:
 
 
 def _noise(part: FloatArray) -> float:
-    """Return `curve.noise`, or less if `curve.noise` mistakes bends of the curve for noise; 0 if the curve never rises.
+    """Return the standard deviation of the noise: `curve.noise`, or less if bends of the curve inflate it; 0 if the curve never
+    rises.
 
     White noise with variance sigma^2 has third differences of variance 20 sigma^2, and successive second differences of covariance
     -4 sigma^2. In a bend of the curve, successive second differences have the same sign.
@@ -85,13 +86,15 @@ class Ranking:
     reliability: float
     """Share of the variance of the trials' best costs that is not due to noise, from 0 to 1."""
     noise: float
-    """Median over the trials of the standard deviation of a single evaluation's noise."""
+    """Standard deviation of the noise of one evaluation; median over the trials."""
     spread: float
     """Standard deviation of one trial's best cost over the draws; root mean square over the trials."""
 
 
 def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Ranking:
-    """For two or more trials, best first, draw the evaluations 500 times from smooth curve and noise."""
+    """Redraw the evaluations of two or more trials, best first, 500 times from the smooth curve and the noise, and find the best
+    trial each time.
+    """
     rng = np.random.default_rng(seed)
     best = np.stack(
         [(t.course + t.noise * rng.standard_normal((_DRAWS, len(t.course)))).min(axis=1) for t in trials], axis=1
@@ -100,8 +103,8 @@ def redraw_ranking(trials: Sequence[HalfAroundBest], *, seed: int = 0) -> Rankin
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
-        # Smoothing may hide why the first trial was the best; even then, its probability of being the best is no lower than that of
-        # the others.
+        # Smoothing may lower the first trial below others, but its probability of being the best is at least as high as that of any
+        # other trial.
         keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise=float(np.median([t.noise for t in trials])),

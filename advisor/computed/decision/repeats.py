@@ -1,7 +1,7 @@
-"""Settings and their repeats with other seeds, from which the trial variance is estimated.
+"""Settings and their repeats with different seeds, from which the variance between trials of one setting is estimated.
 
-A setting is often repeated because its first run was the best. Luck contributed to the first result, which would bias the mean.
-Means and comparisons therefore use only the fresh runs, which came after this selection.
+A setting is often repeated because its first run was the best. A first result that was selected in this way was probably lucky and
+would bias the mean. Means and comparisons therefore use only the fresh runs, which were started after the selection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from advisor.model.study import Study, Trial
 from advisor.stats import difference
 
 MATERIAL = 0.002
-"""Minimum difference that matters, as a share of the result, or of its distance from 1 if the result is between 0.5 and 1.
+"""Minimum difference between results that matters, as a share of the result, or of its distance from 1 if the result is between 0.5
+and 1.
 
 We chose a value that means 0.007 for a loss of 3.28, or 0.01 percentage points for an accuracy of 95 %.
 """
@@ -41,7 +42,7 @@ class Setting:
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection: int = 0
-    """Number of first trials whose results led to repeating the setting."""
+    """Number of the setting's first trials that led to its repetition because their results were good."""
 
     @property
     def fresh(self) -> FloatArray:
@@ -70,7 +71,7 @@ def compared(study: Study) -> tuple[Setting, ...]:
     """Return the settings of a study that compares a few settings; empty for a study that searches.
 
     A study compares settings in two cases: it repeated each setting, or it varies no numeric hyperparameter that is tuned. Settings
-    that differ only in their code do not count, because a study file cannot state them.
+    that differ only in their code do not count, because a study file cannot state code versions.
     """
     tried = settings(study)
     tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
@@ -94,7 +95,8 @@ def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None)
         if successful:
             failed_trials = tuple(t for t in group if bad[t.index])
             first = _selection_size(all_groups, own_key)
-            # If fresh runs are fewer than first runs, the unequal numbers of runs were probably planned from the start.
+            # If there are fewer fresh runs than first runs, the settings were probably planned with unequal numbers of runs from
+            # the start.
             first = first if len(successful) >= 2 * first else 0
             settings.append(
                 Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first)
@@ -120,8 +122,8 @@ def start(trial: Trial) -> tuple[float, int]:
 def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
     """Return the number of first runs whose results led to repeating a setting; 0 if no setting was selected in this way.
 
-    Settings that were not selected have the same number of runs. Runs of other settings must lie between the first runs and the
-    last repeat, because consecutive runs were planned together.
+    The number of first runs equals the number of runs of a setting that was not repeated further. Runs of other settings must lie
+    between the first runs and the last repeat, because consecutive runs were planned together.
     """
     runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}
@@ -136,7 +138,7 @@ def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: Setti
 
 
 def material(value: float, share: float = MATERIAL) -> float:
-    """Return the smallest difference from an objective value that matters; share: see `MATERIAL`."""
+    """Return the minimum difference from an objective value that matters; share: see `MATERIAL`."""
     return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
 
 
@@ -154,7 +156,9 @@ def _one_per_seed(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def trial_variance(tried: Sequence[Setting]) -> tuple[float, int] | None:
-    """Return (standard deviation between seeds, degrees of freedom) over all repeated settings; None without repeats."""
+    """Return (standard deviation of costs between seeds, its degrees of freedom), pooled over all repeated settings; None without
+    repeats.
+    """
     return difference.pooled([s.costs for s in tried])
 
 

@@ -18,7 +18,7 @@ class Checkpoints:
 
     steps: tuple[float, ...]
     paths: tuple[str, ...]
-    """Folders or files of the checkpoints; not all of them need be known."""
+    """Known paths of the checkpoints, folders or files; possibly incomplete."""
     chosen: float | None
     """Step of the checkpoint that was chosen; None if none was."""
     path_by_step: Mapping[float, str]
@@ -26,7 +26,7 @@ class Checkpoints:
 
 
 def logged(trial: Trial) -> Checkpoints | None:
-    """Return the kept checkpoints; None if they were not logged or cannot be read."""
+    """Return the checkpoints that the trial kept; None if they were not logged or the log cannot be parsed."""
     try:
         fact = trial.parsed_fact("checkpoints")
         if fact["policy"] == "none":  # the hook kept no checkpoints, but the user may have kept some
@@ -43,7 +43,7 @@ def logged(trial: Trial) -> Checkpoints | None:
 def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
     """Return (step, cost) of the trial's chosen or best checkpoint; None without logged checkpoints.
 
-    The cost of a checkpoint is that of the last evaluation at or before its step.
+    The cost of a checkpoint is the cost at the last evaluation at or before the checkpoint's step.
     """
     found, curve = logged(trial), study.cost_curve(trial).finite
     steps = () if found is None else found.steps if found.chosen is None else (found.chosen,)

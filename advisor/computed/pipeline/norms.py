@@ -19,13 +19,15 @@ class BatchNorm:
     synced: bool
     """True if all layers compute statistics over the batches of all ranks together."""
     running: bool
-    """True if any layer keeps running statistics, which evaluations and checkpoints use."""
+    """True if at least one layer keeps running statistics, which evaluations and checkpoints use."""
     examples: float
     """Number of examples per batch statistic; NaN if the batch size is unknown."""
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the batch normalisation of a trial, with 0 layers if it has none or all are frozen; None if no layers were logged."""
+    """Return the batch normalisation of a trial; with 0 layers if the model has none or all are frozen; None if the trial logged no
+    layers.
+    """
     facts = _load_json(trial, "batch_norm")
     if facts:
         total, frozen = _count(facts, "layers"), _count(facts, "frozen")

@@ -47,7 +47,7 @@ class Ranks:
 
 
 def read(trial: Trial) -> Ranks | None:
-    """Return the ranks of a trial; None if the trial had one rank or logged nothing readable about ranks."""
+    """Return the ranks of a trial; None if the trial had a single rank or logged no readable facts about its ranks."""
     try:
         ranks_fact = trial.parsed_fact("ranks")
         world, parallel, facts = (
@@ -95,5 +95,7 @@ def number_of_ranks(trial: Trial) -> int:
 
 
 def logged_by_adapter(trial: Trial) -> bool:
-    """Return True if an adapter logged the training. An adapter logs every fact that applies, so a missing fact does not apply."""
+    """Return True if an adapter logged the training. An adapter logs every fact that applies to a training, so facts that are
+    missing do not apply.
+    """
     return "schema" in trial.facts

@@ -20,14 +20,16 @@ about one half."""
 MAX_TIMES = 100
 """Maximum realistic growth factor of the number of validation examples. Our choice."""
 _MAX_SHARE = 1 + 1e-6
-"""Maximum value of a share; larger values are percentages. The limit exceeds 1, because 32-bit floats may round 1 up slightly."""
+"""Maximum value that counts as a share; larger values are percentages. The limit exceeds 1, because 32-bit floats may round 1 up
+slightly.
+"""
 _SHARE_WORDS = {"accuracy", "accuracies", "acc", "top1", "top5"}
 _ERROR_WORDS = {"error", "err"}
 _NO_SHARE_WORDS = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "
     "reconstruction prediction approximation".split()
 )
-"""Words in names of metrics that are not a share of examples, but a mean of means, of sizes or of parts of examples."""
+"""Words in names of metrics that are not shares of examples. Such metrics are means of means, of sizes or of parts of examples."""
 
 
 def unit_of_shares(study: Study) -> float:
@@ -42,8 +44,9 @@ def unit_of_shares(study: Study) -> float:
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return the standard error of each trial's best objective (k,), from the size of its validation set.
 
-    The error of a share of right or wrong examples follows from the number of examples; that of other metrics, from the standard
-    deviation over the examples. If a trial lacks a value, raises MissingData with the name of the value to log.
+    The standard error of a share of right or wrong examples follows from the number of examples; the standard error of other
+    metrics follows from the standard deviation over the examples. Raises MissingData, with the name of the value to log, if a trial
+    did not log a required value.
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
@@ -74,14 +77,18 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
 
 
 def _std_metric(study: Study) -> str:
-    """Return the metric of the standard deviation over the examples, as it should be logged or as TRL logs that of rewards."""
+    """Return the name of the metric that holds the objective's standard deviation over the examples: the recommended name, or TRL's
+    name for rewards.
+    """
     ours, of_rewards = (study.spec.objective.metric + suffix for suffix in (contract.STD_SUFFIX, "_std"))
     found = study.kind == "reinforcement-learning" and ours not in study.metrics and of_rewards in study.metrics
     return of_rewards if found else ours
 
 
 def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
-    """Return each trial's standard deviation over the examples (k,): the last one that was logged up to the trial's best step."""
+    """Return the objective's standard deviation over the examples for each trial (k,): the last value logged up to the trial's best
+    step.
+    """
     deviations = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):
         costs, logged = study.cost_curve(trial).finite, study.metrics[metric].curve(trial.index).finite
@@ -96,7 +103,8 @@ def _example_deviations(study: Study, trials: Sequence[Trial], metric: str) -> F
 def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) -> bool:
     """Return True if shares (k,) are counts of examples divided by their number.
 
-    An accuracy is recognised by its name. An error counts only if the numbers of examples are also whole.
+    An accuracy is recognised by its name. An error rate is recognised only if its products with the set sizes are also whole
+    numbers.
     """
     words = set(words_of(metric))
     if words & _NO_SHARE_WORDS or shares.min() < 0 or shares.max() > 1:
@@ -119,11 +127,11 @@ def class_counts(trial: Trial) -> list[int]:
 
 
 _BOUNDED_WORDS = _SHARE_WORDS | {"auc", "auroc", "f1", "dice", "iou"}
-"""Words in names of metrics that are at most 1, or 100 as percentages."""
+"""Words in names of metrics whose maximum is 1, or 100 if they are percentages."""
 
 
 def headroom(study: Study) -> float:
-    """Return how much the best result can still improve: the distance from a perfect score; infinite if that score is unknown."""
+    """Return the distance of the best result from a perfect score; infinite if the perfect score is unknown."""
     best, words = study.ranked()[:1], set(words_of(study.spec.objective.metric))
     if best and study.minimize and study.kind == "language-model" and "loss" in words:
         return max(float(study.costs[best[0].index]), 0.0)  # a cross-entropy, which is at least 0
@@ -136,7 +144,7 @@ def headroom(study: Study) -> float:
 
 
 MIN_PERFECT = 3
-"""Minimum number of settings with a perfect score that shows that the evaluation no longer distinguishes settings."""
+"""Minimum number of settings with a perfect score at which the evaluation no longer distinguishes settings."""
 
 
 def perfect_trials(study: Study) -> list[Trial]:

@@ -1,4 +1,4 @@
-"""Curves about a policy that is trained by rewards, from the trials that logged enough points."""
+"""Reads logged curves about a policy that is trained by rewards, for trials that logged enough points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from advisor.model.reading import Kind
 from advisor.model.study import Curve, Signal, Study, Trial
 
 MIN_POINTS = 20
-"""Minimum number of logged points of a trial: a fifth of the points counts as the start, and must show the noise."""
+"""Minimum number of logged points of a trial. A fifth of the points counts as the start of training, which must contain enough
+points to estimate the noise.
+"""
 NOT_FOR: frozenset[Kind] = frozenset({"supervised", "language-model", "gan", "diffusion", "self-supervised"})
 """Kinds of workload that train no policy."""
 _NAMES = {
@@ -25,7 +27,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedSignal:
-    """One curve of a trial."""
+    """The logged points of one signal in one trial."""
 
     trial: Trial
     curve: Curve

@@ -1,7 +1,7 @@
 """Finds trials of several lengths that were tuned separately, such as short runs followed by long runs in a narrower range.
 
-Longer runs give better results. A hyperparameter whose values differ between short and long runs then seems to matter. Comparing
-trials of the same length shows whether it does matter.
+Longer runs give better results, so a hyperparameter whose values differ between short and long runs seems to matter. Only trials of
+the same length show whether it does.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import count, listed
 
 _APART = 1.2
-"""Minimum ratio between two lengths of training that count as different. Our choice."""
+"""Minimum ratio at which two lengths of training count as different. Our choice."""
 _MIN_TRIALS = 5
 """Minimum number of trials of each length."""
 _MAX_LENGTHS = 4
-"""Maximum number of lengths; a study with more lengths drew the length like a hyperparameter."""
+"""Maximum number of distinct lengths of training. In a study with more lengths, the length was sampled like a hyperparameter."""
 _LEVEL = 0.05
 """Maximum probability, per study, of a false alarm: that trials of different lengths differ only by chance."""
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """Lengths of training with different values of a hyperparameter. Rules about the space judge the trials of one length."""
+    """Lengths of training whose trials have different values of a hyperparameter. Rules about the search space judge the trials of
+    only one length.
+    """
 
     lengths: tuple[tuple[int, int], ...]
     """Last step and number of trials of each length, ascending."""
     judged: int
-    """Index of the length with the most trials; of several such lengths, the longest."""
+    """Index of the judged length: the length with the most trials or, if tied, the longest of these."""
     others: BoolArray
-    """Mask of the complete trials of other lengths, shape (number of trials,)."""
+    """Mask of the complete trials whose length is not the judged one, shape (number of trials,)."""
 
 
 @computed
 def separately_tuned_lengths(study: Study) -> Budgets | None:
-    """Return the lengths of training if trials of different lengths have different hyperparameters; else None."""
+    """Return the lengths of training if trials of different lengths have different hyperparameter values; else None."""
     trials = [t for t in study.trials if t.status == "complete" and study.comparable[t.index]]
     lengths = np.array([study.cost_curve(t).steps[-1] for t in trials], dtype=np.int64)
     if study.kind == "no-network" or len(trials) < 2 * _MIN_TRIALS or lengths.min() < 1:
@@ -58,7 +60,7 @@ def separately_tuned_lengths(study: Study) -> Budgets | None:
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decision to judge the space by trials of one length, if other lengths were tuned separately."""
+    """Return the decision to judge the search space by trials of one length, if several lengths were tuned separately."""
     found = separately_tuned_lengths(study)
     if found is None:
         return ()
@@ -87,7 +89,9 @@ def _groups_differ(study: Study, trials: Sequence[Trial], groups: IntArray) -> b
 
 
 def _determines_length(positions: FloatArray, groups: IntArray) -> bool:
-    """Return True if the hyperparameter has few values and they determine the length, as a number of blocks of steps does."""
+    """Return True if the hyperparameter has few values and its value determines the length of training, for example a number of
+    blocks of steps.
+    """
     values = np.unique(positions)
     return 2 * len(values) <= len(positions) and all(len(set(groups[positions == v].tolist())) == 1 for v in values)
 

@@ -17,7 +17,7 @@ from advisor.model.words import setting
 from advisor.stats import widening
 
 MIN_FACTOR = widening.MIN_FACTOR
-"""Factor by which a range of learning rates may exceed the usual rates if the best trials lie at its end."""
+"""Factor by which a range of learning rates may exceed the usual rates if the best trials lie at the end of the range."""
 _FAILED = ("diverged", "not_learned")
 
 
@@ -30,7 +30,9 @@ class Limit(NamedTuple):
 
 
 def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with a rounded range: inferred ends are rounded outwards; integers stay unchanged."""
+    """Return the hyperparameter with a rounded range. Inferred ends are rounded outwards; declared ranges and integers stay
+    unchanged.
+    """
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
@@ -80,7 +82,7 @@ def find_limit(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the middle between the end of the range and the nearest failed trial beyond it."""
+    """Return the limit halfway between the end of the range and the nearest failed trial beyond this end."""
     domain = study.spec.parameters[name]
     has_failed = failures.failures(study).any
     trials = [t for t in study.trials if has_failed[t.index]]
@@ -99,7 +101,9 @@ def _limit_before_failures(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _usual_rate_limit(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the end of the usual learning rates, or a small step beyond the range if the range already reaches that end."""
+    """Return the limit at the end of the usual learning rates, or a small step beyond the range if the range already reaches this
+    end.
+    """
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None or domain.low <= 0:

@@ -1,4 +1,4 @@
-"""Failed trials of a study, by kind of failure."""
+"""Finds the failed trials of a study and the kind of each failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 
 MATERIAL = 0.1
-"""Minimum rise of a training loss that counts as failure, as a share of the largest fall of any successful trial's loss."""
+"""Minimum rise of a training loss from its start to its end that counts as failure, as a share of the largest fall of any complete
+trial's loss.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Failures:
 
     @property
     def any(self) -> BoolArray:
-        """Return the trials that failed in any of these ways."""
+        """Mask of the trials that failed in any way, shape (number of trials,)."""
         return self.diverged | self.crashed | self.stuck
 
 
@@ -50,7 +52,7 @@ def failures(study: Study) -> Failures:
         if len(curve) > 1:
             starts[trial.index] = curve.values[0]
         rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
-    # A pruned trial counts as censored, because it might have learned later.
+    # Pruned trials are left out, because they might have learned later.
     drop = np.max(drops[study.comparable], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
@@ -77,16 +79,17 @@ def stuck_trials(costs: FloatArray, starts: FloatArray, feasible: BoolArray, wor
 
     costs, starts: best and first costs (n,), NaN if unknown. worse: mask (n,) of trials whose training loss ended well above its
     beginning. A stuck trial is no better than its own first evaluation or than the highest first evaluation of the study. The
-    latter counts too, because if most learning happens before the first evaluation, noise looks like a gain. In addition, a stuck
-    trial is `worse`, or a gap wider than the range of all trials that learned separates it from these; results that degrade
-    gradually do not count. At least 4 trials must have learned.
+    second comparison is needed, because noise looks like a gain if most learning happens before the first evaluation. In addition,
+    a stuck trial is `worse`, or a gap separates its cost from those of all trials that learned; the gap is wider than the range of
+    these costs, so gradually degrading results do not count. At least 4 trials must have learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
         is_known = feasible & np.isfinite(starts)
         highest = np.max(starts, where=is_known, initial=-np.inf)
-        # 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks like progress.
+        # A gain counts above 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks
+        # like progress.
         past_own = gain > 0.02 * np.max(gain, where=is_known, initial=0)
         past_any = highest - costs > 0.02 * np.max(highest - costs, where=is_known, initial=0)
         no_gain, learned = is_known & ~(past_own & past_any), is_known & past_own & past_any

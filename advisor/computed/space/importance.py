@@ -15,12 +15,14 @@ from advisor.model.study import Study
 from advisor.stats import importance
 
 FALSE_ALARMS = 0.05
-"""Maximum p-value at which an effect counts as found; the null hypothesis is that results depend on no hyperparameter."""
+"""Maximum p-value at which the study has found an effect of a hyperparameter; the null hypothesis is that results depend on no
+hyperparameter.
+"""
 
 
 @dataclass(frozen=True)
 class Importances:
-    """Importance of each of the d hyperparameters that were varied; the length of training does not count."""
+    """Importance of each of the d hyperparameters that were varied, without the length of training."""
 
     names: tuple[str, ...]
     tried: settings.Settings
@@ -29,7 +31,7 @@ class Importances:
     """Share of the variance between settings that each hyperparameter explains, alone and through interactions; shape (draws, d).
     """
     p: float
-    """p-value: probability that results unrelated to the hyperparameters show at least this much structure."""
+    """p-value: probability that results unrelated to the hyperparameters seem to depend on them at least this strongly."""
 
     def share(self, axis: int) -> Message:
         """Return the importance of one hyperparameter as text: "12 % (90 % interval 5 % to 20 %)"."""

@@ -1,4 +1,4 @@
-"""The trials that lie in a search space."""
+"""Selects the trials whose settings lie in a search space."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def exists(parameter: Parameter, params: Mapping[str, Value]) -> bool:
-    """Return True if the parameter exists in a trial with these values: its condition is met."""
+    """Return True if the parameter exists in a trial with these hyperparameter values, because its condition is met."""
     return all(k in params and equal_values(params[k], v) for k, v in (parameter.when or {}).items())
 
 

@@ -1,12 +1,14 @@
-"""The part of each range where the best setting of the next study probably lies, by a model of all hyperparameters together.
+"""Finds the part of each range where the best setting of the next study probably lies, from a model of all hyperparameters
+together.
 
 *Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each draw
 from the model's posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these
-points, the best settings so far, and some room at each end: results hardly differ near the optimum, and the next change may move
-the optimum. The range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
+points, the best settings so far, and a margin at each end, because results hardly differ near the optimum, and later changes may
+move the optimum. The range does not extend beyond the outermost trials, unless the optimum probably lies beyond them or the best
+trial is the outermost one.
 
 *Pruned trials.* If many trials were pruned, there is no model. Most trials are then comparable only at an early step, where
-settings that learn fast early look best, and the ranges would leave out the others.
+settings that learn fast at first look best; the ranges would leave out settings that learn slowly.
 
 *Quality.* `benchmarks/quality/ranges.py` counts how often a range leaves out settings that are better by more than noise.
 """
@@ -35,36 +37,37 @@ from advisor.stats.widening import range_between
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
 WITHIN = 0.9
-"""Probability that the best setting lies in the parts of all ranges to keep, before they are limited to the tried values."""
+"""Probability that the best setting lies in the kept parts of all ranges, before these parts are limited to the tried values."""
 LIES_HERE = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
 """Reason for a range, as a clause."""
 MAX_P_BEYOND = 0.25
-"""Maximum probability that the best setting lies beyond all trials for a range to end at the trials. Our choice."""
+"""Maximum probability that the best setting lies beyond the outermost trial at which a range ends at this trial. Our choice."""
 ROOM = (0.25, 0.1)
-"""Width of the room on each side: (decades on a log scale, share of the range on a linear scale). Our choice."""
+"""Width of the margin on each side of the kept part: (decades on a log scale, share of the range on a linear scale). Our choice."""
 ROOM_AFTER_CHANGE = (0.5, 0.25)
-"""Width of the room if the next study trains differently, so that the best values may move."""
+"""Width of the margin if the next study trains differently, so that the best values may move."""
 LEADERS = 2
-"""Number of the best trials that a range keeps. We keep several, because the second best may be as good as the best."""
+"""Number of best trials that a range must contain: two, because the second best may be as good as the best."""
 MIN_CUT = 0.1
-"""Minimum share of a range that is worth cutting off at one end. We chose this value, because a smaller cut is not worth a change.
-"""
+"""Minimum share of a range to cut off at one end. Our choice; a smaller cut is not worth a change."""
 MAX_P = 0.05
-"""Maximum p-value of the hypothesis that results depend on no hyperparameter."""
+"""Maximum p-value of the hypothesis that results depend on no hyperparameter at which a model is fitted."""
 MAX_POINTS = 150
 """Maximum number of trials to fit, evenly spaced in rank; the time grows with the cube of this number."""
 MAX_NAMES = 20
-"""Maximum number of hyperparameters of a model. With more hyperparameters, the trials of a study hardly exclude any values."""
+"""Maximum number of hyperparameters of a model. With more hyperparameters, a study's trials hardly rule out any value."""
 MAX_CASES = 9
-"""Maximum number of combinations of scientific values; the range must contain good settings for each of them."""
+"""Maximum number of combinations of the scientific hyperparameters' values; a range must contain good settings for each
+combination.
+"""
 SEED = 0
 _UNIFORM_POINTS = 300
-"""Number of points that are spread over the whole space."""
+"""Number of candidate points that are spread over the whole search space."""
 _POINTS_PER_LEADER = 40
-"""Number of points near each of the `_LEADERS` best trials."""
+"""Number of candidate points near each of the `_LEADERS` best trials."""
 _LEADERS = 5
 _SCALES = (0.3, 0.1)
-"""Standard deviations of the points around each of these trials, as shares of the ranges."""
+"""Standard deviations of the candidate points around each of the best trials, as shares of the ranges."""
 _SCIENTIFIC_POSITIONS = (0.0, 0.5, 1.0)
 """Positions on a scientific range that represent all its values."""
 
@@ -73,7 +76,7 @@ class Fit(NamedTuple):
     """The trials of a study and the model fitted to them."""
 
     trials: Sequence[Trial]
-    """The trials, best first; failed ones last."""
+    """The trials, best first; failed trials come last."""
     surface: Surface
     fitted: int
     """Number of trials that the model is fitted to."""
@@ -98,7 +101,7 @@ def narrower_ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, flo
     if not tuned or len(cases) > MAX_CASES or (not inside and _has_other_constants(study, spec)):
         return {}
     room = ROOM_AFTER_CHANGE if trains_differently(study, spec) else ROOM
-    # If few trials have the new fixed values, trials with other values also show where each range was tried.
+    # If few trials have the new fixed values, trials with other fixed values also show which part of each range was tried.
     shown = inside if len(inside) > LEADERS else fit.trials
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
@@ -130,7 +133,7 @@ def _has_other_constants(study: Study, spec: StudySpec) -> bool:
 
 
 def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float | None:
-    """Return the probability that one of these settings is better than the best trial's setting by more than noise.
+    """Return the probability that at least one of these settings is better than the best trial's setting by more than noise.
 
     Return None if there is no model.
     """
@@ -175,8 +178,8 @@ def fit_model(study: Study) -> Fit | None:
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
     """Return the p-value of the hypothesis that values (n,) depend on no hyperparameter.
 
-    The p-value is twice the smaller one of two tests. One tests parabolas along single hyperparameters, which needs few trials;
-    the other tests any smooth dependence on single hyperparameters and on all of them together.
+    The p-value is twice the smaller p-value of two tests. The first test fits parabolas along single hyperparameters, which needs
+    few trials; the second detects any smooth dependence on single hyperparameters and on all of them together.
     """
     if not numeric and not choices:
         return 1.0
@@ -213,8 +216,8 @@ def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
 def _best_settings(
     study: Study, spec: StudySpec, fit: Fit, cases: Sequence[Mapping[str, Value]]
 ) -> list[list[Mapping[str, Value]]]:
-    """Return draws of the best setting in the space of `spec`, for each case (combination of scientific values); empty if the
-    space allows no point of a case.
+    """Return draws of the best setting in the space of `spec`, for each case (combination of scientific values); empty if no
+    candidate point of a case lies in the space.
     """
     rng = np.random.default_rng(SEED)
     draws = []
@@ -261,8 +264,8 @@ def _subrange_to_keep(
 ) -> tuple[float, float]:
     """Return the subrange (low, high) that contains the leading trials and, probably, the best setting of each case.
 
-    On a side on which the best trial is the outermost one, the subrange extends to the end of the range. draws: positions of the
-    best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried:
+    If the best trial is the outermost one on a side, the subrange extends to the end of the range on this side. draws: positions of
+    the best setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried:
     positions of all trials; within: probability that the best position lies in the subrange.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
@@ -285,8 +288,8 @@ def _subrange_to_keep(
 def _add_margins(
     parameter: Parameter, part: tuple[float, float], margins: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end does not move if the cut would be
-    small.
+    """Return the range (low, high) that consists of a subrange and a margin on both sides. An end of the range does not move if it
+    would move by less than `MIN_CUT`.
 
     keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """

@@ -19,7 +19,7 @@ MIN_RESULTS = 8
 
 @computed
 def further_results(study: Study) -> group_effect.FurtherResults:
-    """From a response fitted to the results, draw the results of further random settings, as many as the study tried."""
+    """Draw the results of as many further random settings as the study tried, from a response fitted to the study's results."""
     tried = settings.read(study)
     return group_effect.draw_further_results(
         list(tried.numeric.values()), list(tried.choices.values()), tried.costs, len(tried)
@@ -29,9 +29,9 @@ def further_results(study: Study) -> group_effect.FurtherResults:
 def best_of_rerun(study: Study, level: float = 0.8) -> tuple[float, float] | None:
     """Return the interval, as costs, of the best result if the study ran again with other random settings and seeds.
 
-    Return None if the interval is unknown: few results, a grid, a sampler that used earlier results, many pruned trials, or a
-    fitted response that predicts only results better than the best one. In 60 simulated studies of 8 to 48 random settings, the
-    best result of another study lay within the 80 % interval with probability 0.75.
+    Return None if the interval is unknown: if there are few results, the settings form a grid, the sampler used earlier results,
+    many trials were pruned, or the fitted response predicts only results better than the best one. In 60 simulated studies of 8 to
+    48 random settings, the best result of another study lay within the 80 % interval with probability 0.75.
     """
     tried = settings.read(study)
     try:

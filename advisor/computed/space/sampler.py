@@ -13,13 +13,13 @@ from advisor.stats import adaptive
 LEVEL = 0.05
 """Maximum p-value at which a sampler counts as having used earlier results."""
 WEAKENED = 0.8
-"""Factor on a finding's confidence if the sampler used earlier results although the finding's test assumes that it did not."""
+"""Factor on the confidence of a finding whose test assumes that the sampler ignored earlier results, if the sampler used them."""
 
 
 @computed
 def p_value(study: Study) -> float | None:
-    """Return the p-value of the nearness of later trials to good earlier trials, if nearness is due to chance; None for too few
-    trials.
+    """Return the p-value of the hypothesis that later trials lie near good earlier trials only by chance; None for too
+    few trials.
     """
     # Trials of earlier rounds were drawn from other ranges and do not show how this round was sampled.
     ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
@@ -39,7 +39,7 @@ def used_earlier_results(study: Study) -> bool:
 
 
 def weaken_finding(finding: Finding) -> Finding:
-    """Return the finding with lower confidence and as a note, because its test assumes that the sampler ignored results."""
+    """Return the finding as a note with lower confidence, because its test assumes that the sampler ignored earlier results."""
     reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier trials in any case"),))
     doubt = finding.doubt * WEAKENED
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

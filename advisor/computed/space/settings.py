@@ -22,7 +22,9 @@ MAX_AXES = 40
 number.
 """
 MAX_COLUMNS = 1000
-"""Maximum number of coordinates of the examined hyperparameters: a number has one, a choice has one per level."""
+"""Maximum number of coordinates of the examined hyperparameters. A number has one coordinate; a categorical hyperparameter has one
+per value.
+"""
 
 MAX_PRUNED = 0.2
 """Maximum share of pruned trials at which the complete trials still represent the search space. Our choice."""
@@ -40,9 +42,13 @@ class Settings:
     numeric: dict[str, FloatArray]
     """Position of each setting in the range of each examined number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]
-    """Index of each setting's choice divided by the last index, for each examined category, shape (n,); NaN if missing."""
+    """Index of each setting's value divided by the last index, for each examined categorical hyperparameter, shape (n,); NaN if
+    missing.
+    """
     left_out: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions on the hyperparameters that are not examined: those with the weakest effects, if too many were varied."""
+    """Positions of the settings in the hyperparameters that are not examined. If too many were varied, those with the weakest
+    effects are not examined.
+    """
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -56,7 +62,7 @@ class Settings:
         """Return the significance level of a test of the examined hyperparameters.
 
         If some hyperparameters are left out, the level is `false_alarms` times the examined share of all varied hyperparameters
-        (Bonferroni), because selecting the strongest effects also selects the strongest chance effects.
+        (Bonferroni), because the strongest of many effects may be strong by chance.
         """
         examined = len(self.numeric) + len(self.choices)
         return false_alarms * examined / (examined + len(self.left_out)) if self.left_out else false_alarms
@@ -114,8 +120,8 @@ def read(study: Study) -> Settings:
 
 @computed
 def of_all_lengths(study: Study) -> Settings:
-    """Return the settings of all ended trials, to learn where trials fail. Trials of all lengths are included, so their costs are
-    not comparable.
+    """Return the settings of all ended trials, to find out which settings fail. Trials of all lengths are included, so their costs
+    are not comparable.
     """
     return _read(study, np.zeros(len(study.trials), dtype=np.bool_))
 
@@ -154,7 +160,9 @@ def _read(study: Study, left_out: BoolArray) -> Settings:
 
 
 def out_of_memory_settings(study: Study, tried: Settings) -> BoolArray:
-    """Return a mask (n,) of the settings whose trials all ran out of memory, which is a limit of the machine and no bad result."""
+    """Return a mask (n,) of the settings whose trials all ran out of memory. Memory is a limit of the machine, so these settings
+    are not bad results.
+    """
     lacking = failures.failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
 
@@ -192,9 +200,9 @@ def _lower_median(costs: FloatArray) -> float:
 
 
 def weights(study: Study) -> FloatArray:
-    """Return the weight of each trial (trials,) if every setting weighs 1, shared equally by its ended trials.
+    """Return the weight of each trial, shape (trials,): the ended trials of a setting share the weight 1 equally.
 
-    The sum of several trials' weights counts settings, so repeats add nothing.
+    The sum of several trials' weights therefore counts settings, not repeats.
     """
     keys = [_key(study, trial) for trial in study.trials]
     counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
@@ -202,12 +210,12 @@ def weights(study: Study) -> FloatArray:
 
 
 def _key(study: Study, trial: Trial) -> SettingKey:
-    """Return a key of the trial's values of the searched hyperparameters."""
+    """Return a key that identifies the trial's values of the searched hyperparameters."""
     return setting_key({name: trial.params.get(name, "") for name in study.searched})
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:
-    """Return the decisions to leave hyperparameters, or trials of other lengths, out of the rules about the space."""
+    """Return the decisions to leave some hyperparameters, or trials of some lengths, out of the rules about the search space."""
     tried = read(study)
     if not tried.left_out:
         return budgets.decisions(study)
@@ -242,7 +250,9 @@ def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArr
 
 
 def _levels(positions: FloatArray) -> int:
-    """Return the number of levels of a choice, at most the maximum number of trials to which a response is fitted."""
+    """Return the number of values of a categorical hyperparameter, at most the maximum number of trials to which a response is
+    fitted.
+    """
     return min(len(np.unique(positions[np.isfinite(positions)])), ranks.MAX_TRIALS)
 
 

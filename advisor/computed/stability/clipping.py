@@ -1,4 +1,6 @@
-"""Gradient clipping of trials: the threshold, the share of clipped updates, and the remedy if clipped trials are still unstable."""
+"""Reads the gradient clipping of trials: the threshold and the share of clipped updates; chooses a remedy if trials that clip are
+still unstable.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from advisor.stats import tails
 from advisor.stats.ratios import p_of_share
 
 EXTREME = 0.5
-"""Maximum share of clipped updates at which a lower threshold is the remedy for instability; from the playbook."""
+"""Maximum share of clipped updates at which a lower clipping threshold is the remedy for instability; from the playbook."""
 _MAX_EXCESS = 1e-3
 """Maximum distance of the largest norm from the clipping threshold, as a share of the threshold, if norms are logged after
 clipping.
@@ -36,10 +38,12 @@ class Clipping:
     share: float
     """Share of the updates that were clipped; NaN if unknown."""
     points: int
-    """Number of logged points from which the clipped share is computed; 0 if a trial is known not to clip."""
+    """Number of logged points from which `share` is computed; 0 if the trial is known not to clip."""
 
     def p(self, limit: float) -> float:
-        """Return the p-value of this share: the probability that a trial whose true share is `limit` shows at least this share."""
+        """Return the p-value of `share`: the probability that a trial whose true clipped share is `limit` shows at least this
+        share.
+        """
         return p_of_share(self.share, self.points, limit)
 
 
@@ -48,7 +52,7 @@ def threshold(trial: Trial) -> float:
     norm = trial.fact("grad_clip_norm")
     if norm > 0:
         return norm
-    # A switch such as `grad_clip: True` does not mean a threshold of 1.
+    # True would convert to 1, but a switch such as `grad_clip: True` does not mean a threshold of 1.
     values = [
         value
         for name, value in trial.params.items()
@@ -96,10 +100,10 @@ def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
 
 
 def remedy(study: Study, present: Clipping, extreme: float = EXTREME) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes for trials that are unstable although they clip: a lower threshold, or a lower learning
-    rate.
+    """Return the action and the changes for trials that are unstable although they clip gradients: a lower threshold, or a lower
+    learning rate.
 
-    extreme: share of clipped updates above which a lower threshold would only lower the learning rate.
+    extreme: share of clipped updates above which a lower threshold would only act like a lower learning rate.
     """
     if present.share > extreme:
         action = say(

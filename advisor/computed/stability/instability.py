@@ -1,4 +1,6 @@
-"""Shared parts of the stability rules: the trials to judge, curves that show instability, the end of early training, changes."""
+"""Functions that the stability rules share: selection of the trials to judge, curves that can show instability, the end of early
+training, and proposed changes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from advisor.stats.curve import diverged_at
 EARLY = 0.1
 """Length of early training as a share of the planned steps; equal to the longest warmup that the playbook recommends."""
 WARMUP_FACTOR = 10.0
-"""Learning rate that a warmup should make stable, as a multiple of the lowest unstable learning rate; from the playbook."""
+"""Learning rate at which training with a warmup should be stable, as a multiple of the lowest unstable learning rate; from the
+playbook.
+"""
 PROBE_STEPS = 500
 """Number of steps in the playbook's probe for early instability."""
 LOG_NORM = (
@@ -31,7 +35,8 @@ LOG_NORM = (
 
 
 def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
-    """Return the name of the searched learning rate and each trial's value (number of trials,); None if none is searched.
+    """Return the name of the searched learning rate and its value in each trial, shape (number of trials,); None if no learning
+    rate is searched.
 
     If there are several learning rates (one per optimizer), return the first one that the best trial has.
     """
@@ -58,8 +63,8 @@ class JudgedTrials:
     """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """Return text that can follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the rate is
-        unknown.
+        """Return text that can follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the learning rate
+        is unknown.
         """
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
@@ -81,7 +86,7 @@ class JudgedTrials:
 
 
 def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
-    """Return a sentence with the number of unstable trials that the message does not name; empty if it names all of them."""
+    """Return a sentence with the number of unstable trials that the message does not name; empty if the message names all."""
     more_count = unstable - shown
     if not more_count:
         return Message(())
@@ -94,10 +99,10 @@ def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
 
 
 def within_reach(study: Study, reach: float) -> JudgedTrials:
-    """Return the ended trials whose learning rate is unknown or at most `reach` times that of the best feasible trial.
+    """Return the ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's learning rate.
 
-    Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or
-    no trial is feasible, return all ended trials.
+    Trials at higher rates are left out, because any training is unstable at very high rates. If no learning rate is searched or no
+    trial is feasible, return all ended trials.
     """
     ended_trials = [t for t in study.trials if t.status != "running"]
     searched_rates, best_first = learning_rates(study), study.ranked()
@@ -166,7 +171,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         return step
     if trial.status == "diverged" and curves and not any_non_finite:
-        # A tag says that the trial diverged, but the trial stopped before it logged a non-finite value.
+        # The status says that the trial diverged, but the trial stopped before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
@@ -198,7 +203,8 @@ def late_norm_curve(study: Study, trial: Trial) -> Curve:
 
 
 def without_small_batches(trial: Trial, curve: Curve) -> Curve:
-    """Return the curve without points on an epoch's last batch if that batch has less than half the usual examples.
+    """Return the curve without the points at the last batch of each epoch, if this batch has less than half the usual number of
+    examples.
 
     Gradients of a small batch are larger. If most points include the last batch of an epoch, as in long windows, return the curve
     unchanged.
@@ -214,8 +220,7 @@ def without_small_batches(trial: Trial, curve: Curve) -> Curve:
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return gradient norms after early training, finite and positive, of the best of these trials; possibly empty.
 
-    Trials are added, best first, until the norms suffice for a percentile; no further trials are pooled, because norms depend on
-    the settings.
+    Trials are pooled, best first, only until there are enough norms for a percentile, because norms depend on the settings.
     """
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
@@ -255,7 +260,9 @@ def reason_norms_are_missing(study: Study, trials: Sequence[Trial]) -> str:
 
 
 def clip_action(norms: FloatArray) -> Message:
-    """Return an imperative sentence about clipping: a first threshold or, without norms, the advice to log them."""
+    """Return an imperative sentence about clipping: an initial clipping threshold or, if no norms are known, the advice to log
+    gradient norms.
+    """
     if len(norms) < tails.MIN_POINTS:
         return say(LOG_NORM)
     return say(
@@ -265,7 +272,8 @@ def clip_action(norms: FloatArray) -> Message:
 
 
 def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
-    """Propose a clipping threshold around the 90th percentile of the unclipped norms; without norms, advise to log them.
+    """Propose a clipping threshold around the 90th percentile of the unclipped gradient norms; if there are no norms, advise to log
+    them.
 
     raised_from: the present threshold, if it clips most updates and therefore determines the length of the updates.
     """
@@ -290,7 +298,9 @@ def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Chang
 
 
 def rate_name(study: Study) -> str | None:
-    """Return the name of the study's learning rate; None without one. Rates that the study or its baseline searches come first."""
+    """Return the name of the study's learning rate; None if it has none. Learning rates that the study or its baseline searches
+    take precedence.
+    """
     rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched_names = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
     return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)

@@ -1,4 +1,4 @@
-"""Instability in one trial's loss: a rise or divergence early in training, a jump or divergence later."""
+"""Detects instability in one trial's loss: a rise or divergence early in training, or a jump or divergence later."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from advisor.stats import jumps, tails
 MIN_EARLY = 3
 """Minimum number of points early in training to detect a rise."""
 _MIN_BEFORE = 5
-"""Minimum number of points before a divergence that can show that the loss had fallen."""
+"""Minimum number of points before a divergence to show that the loss had fallen before."""
 _MIN_DURATION = 10
 """Minimum number of steps that an early rise must last; the rules use this value by default."""
 _MEDIAN_POINTS = 9
-"""Number of points in the running median whose return to the level before a jump marks the end of the jump."""
+"""Number of points in a running median. A jump ends when this median returns to the level before the jump."""
 _MAX_EXPLAINED = 16
-"""Maximum number of jumps of one loss to leave out because evaluations or other trials explain them."""
+"""Maximum number of jumps of one loss that are ignored because evaluations or other trials explain them."""
 _MAX_P = 0.05
-"""Maximum p-value of one trial's instability."""
+"""Maximum p-value at which one trial counts as unstable."""
 _MIN_OF_BEST = 0.02
-"""Minimum rise of a loss, as a share of the best trial's gain."""
+"""Minimum rise of a loss that counts as instability, as a share of the best trial's gain."""
 _KINDS_WITH_RISING_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
 """Kinds of workload whose training losses may rise in healthy training; only the objective of such a study is judged."""
 _MATERIAL = 0.1
@@ -45,11 +45,13 @@ class Blowup:
     metric: str
     """Name of the metric, as logged."""
     points: int
-    """Number of points that were judged; 0 if they are too few to call the trial stable."""
+    """Number of points that were judged; 0 if there are too few points to call the trial stable."""
     p: float = 1.0
-    """p-value of the instability, from the points of this trial; 0 for a divergence."""
+    """p-value of the instability, computed from this trial's points only; 0 for a divergence."""
     share: float = 0.0
-    """Size of the rise as a share of the loss's gain or fall; inf for a divergence, 0 if negligible relative to the best gain."""
+    """Size of the rise as a share of the trial's own gain; inf for a divergence, 0 if negligible relative to the best
+    trial's gain.
+    """
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
     """Clause that describes the instability; it is written after the name of the trial."""
@@ -58,7 +60,7 @@ class Blowup:
     after: float = math.nan
     """Level of the metric after the instability, in the metric's unit; NaN for a divergence."""
     limit: float = math.nan
-    """Level that noise exceeds in one of 20 trials; NaN if unknown."""
+    """Level of the metric that noise alone exceeds in one of 20 stable trials; NaN if unknown."""
     subject: str = "loss"
     """The curve that shows the instability, `loss` or `objective`."""
 
@@ -82,7 +84,7 @@ class Blowup:
 def blowup_at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
 
-    lasting: minimum number of steps that a rise lasts; if points are further apart, one point suffices.
+    lasting: minimum number of steps for which the loss must stay high; if logged points are further apart, one point suffices.
     """
     curves = instability.loss_curves(study, trial)
     if not curves:
@@ -114,7 +116,7 @@ def _early_divergence(study: Study, trial: Trial, metric: str, curve: Curve, at:
 
 
 def _early_rise(study: Study, stable: Blowup, finite: Curve, end: float, lasting: int) -> Blowup | None:
-    """Return the rise of a loss before step `end` for at least `lasting` steps; None without one.
+    """Return the rise of a loss before step `end` that lasts at least `lasting` steps; None if there is none.
 
     stable: the result without a rise; finite: the finite points of the curve.
     """
@@ -205,10 +207,10 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
 def _largest_unexplained_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the trial's loss that nothing else explains.
+    """Return the most significant unexplained jump of the trial's loss; None if there is none.
 
-    If evaluations do not get worse, only the definition of the loss changed. If most trials rise at the same step, the schedule
-    or the data changed at that step. An explained jump is left out, and the next one is examined.
+    A jump is explained if evaluations do not get worse (only the definition of the loss changed) or if most trials' losses rise at
+    the same step (the schedule or the data changed). Explained jumps are skipped.
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.of(study, trial, metric)
@@ -237,7 +239,7 @@ def _jump_or_collapse(
 ) -> jumps.Jump | None:
     """Return the most significant jump or, if there is none, a lasting collapse.
 
-    lasting: examine only collapses, because rewards often dip.
+    lasting: examine only collapses, because metrics of rewards often dip.
     """
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
     if jump is not None and jump.p <= _MAX_P:
@@ -247,7 +249,7 @@ def _jump_or_collapse(
 
 
 def _rises_in_most_trials(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials rise at the same step, or at the same share of their length, and not by chance."""
+    """Return True if most other trials' metrics rise, beyond chance, at the same step or the same share of their length."""
     own = study.metric(trial, metric).steps
     share = (step - own[0]) / max(own[-1] - own[0], 1)
     rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -276,7 +278,7 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
 def _is_material(study: Study, metric: str, rise: float) -> bool:
     """Return True if the rise is material relative to the best trial's gain.
 
-    The gain of the same trial is no suitable scale: if the trial learned nothing, any rise is a large share of that gain.
+    The trial's own gain is not a suitable scale: if the trial learned nothing, any rise is a large share of its gain.
     """
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
@@ -300,9 +302,7 @@ def _is_clear(blowup: Blowup | None) -> bool:
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return the trial's divergence after early training; None if it did not diverge after it, or if the loss had not fallen
-    before.
-    """
+    """Return the trial's divergence after early training; None if there is none or the loss had not fallen before."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
@@ -327,7 +327,7 @@ def _all_finite(study: Study, trial: Trial) -> bool:
 
 
 def _lost_its_gain(study: Study, trial: Trial, curve: Curve) -> bool:
-    """Return True if the trial diverged although all values are finite: at its end, most of its earlier gain is lost."""
+    """Return True if the trial diverged although all logged values are finite: most of its earlier gain is lost at the end."""
     first, best, last = (float(v) for v in (curve.values[0], curve.values.min(), curve.values[-1]))
     return _all_finite(study, trial) and best < first and last - best > (first - best) / 2
 
@@ -365,7 +365,7 @@ def _should_fall(study: Study, metric: str) -> bool:
 
 
 def _sign(study: Study, metric: str) -> float:
-    """Return the factor that converts a cost to a value of the metric: -1 for a maximised objective, else 1."""
+    """Return the factor that converts a cost to a value of `metric`: -1 for a maximised objective, else 1."""
     return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
 
 
@@ -378,7 +378,7 @@ class StudyInstability:
     unstable: tuple[Blowup, ...]
     """The most severe instability of each unstable trial, most significant first."""
     p: float
-    """p-value: probability that noise alone makes any trial seem as unstable as the most significant one."""
+    """p-value: probability that noise alone makes any of the judged trials seem as unstable as the most significant one."""
 
 
 def study_instability(
@@ -386,7 +386,7 @@ def study_instability(
 ) -> StudyInstability:
     """Return the unstable trials at level `false_alarms`, shared among all trials and the two kinds of instability.
 
-    lasting, material: thresholds of the rules, under the same names.
+    lasting, material: thresholds of the rules of the same names.
     """
     pairs = ((blowup_at_start(study, t, lasting), blowup_in_mid_training(study, t)) for t in trials)
     blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]

@@ -1,4 +1,4 @@
-"""Uses evaluations to decide if a rising training loss means a worse model, or if only the definition of the loss changed.
+"""Uses evaluations to decide whether a rising training loss means a worse model, or only a changed definition of the loss.
 
 Augmentation that starts, a curriculum that turns to harder examples, or a larger loss weight raise the training loss without
 harming the model. Evaluations are not affected by such changes.
@@ -19,11 +19,13 @@ _LEVEL_EVALUATIONS = 3
 _MIN_AFTER = 2
 """Minimum number of evaluations after the rise."""
 _MAX_EQUAL = 2.0
-"""Maximum difference between two equal levels, in standard deviations of one evaluation."""
+"""Maximum difference at which two levels count as equal, in standard deviations of one evaluation's noise."""
 _MIN_IMPROVEMENT = 0.05
 """Minimum improvement that counts, as a share of the curve's gain before the rise."""
 _MAX_SCATTER = 0.1
-"""Maximum difference due to noise, as a share of the curve's gain before the rise; noisier curves are ignored."""
+"""Maximum difference between levels that noise can cause in a usable curve, as a share of the curve's gain before the rise; noisier
+curves are ignored.
+"""
 
 
 def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
@@ -72,7 +74,7 @@ def _change_of_level(curve: Curve, start: int, end: int, *, last: bool = False) 
     gain = max(float(values_before[0]), float(np.median(values_before[:_LEVEL_EVALUATIONS]))) - best
     if not gain > 0 or _MAX_EQUAL * noise > _MAX_SCATTER * gain:
         return None
-    # The model may recover by the second evaluation, so neither the first evaluation nor the first few may show harm.
+    # The model may recover by the second evaluation, so the first evaluation is compared as well as the median of the first few.
     level = (
         np.median(values_after[-_LEVEL_EVALUATIONS:])
         if last

@@ -16,25 +16,25 @@ from advisor.model.words import count
 MIN_RATES = 5
 """Minimum number of logged learning rates to recognise the shape of a schedule."""
 _MIN_LOGGED = 0.5
-"""Minimum share of the training over which the learning rate must be logged."""
+"""Minimum share of the training that the logged learning rates must cover."""
 _MAX_VARIATION = 0.01
 """Maximum variation of a constant learning rate, as a share of its peak. The limit is not 0, because logs round the rate."""
 _MIN_STAIR = 0.1
-"""Minimum relative fall between two logged learning rates for a step of a staircase schedule."""
+"""Minimum relative fall between two successive logged learning rates that counts as a step of a staircase schedule."""
 _MIN_PEAK = 1e-300
-"""Minimum peak learning rate; smaller peaks are no usable divisor."""
+"""Minimum peak of the learning rate to express rates as shares of the peak; dividing by smaller peaks may overflow."""
 _SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
 _OFF_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 STEADY = 0.1
-"""Maximum fall of a constant learning rate over the training, as a share of its peak."""
+"""Maximum fall of a learning rate over the training at which it counts as constant, as a share of its peak."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
 _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
-"""Words in names of hyperparameters of a schedule."""
+"""Words in names of hyperparameters of a learning-rate schedule."""
 _LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
-"""Words in names of lengths."""
+"""Words in names of hyperparameters that are lengths."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
 """Words in names of quantities other than the learning rate that decay."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
@@ -46,8 +46,8 @@ class Schedule:
 
     trial: Trial
     noted: str | None
-    """Kind of schedule without its warmup, as in `advisor.contract.TAG_SCHEDULE`, from facts, hyperparameters or the study file;
-    None if these do not state it.
+    """Kind of schedule, ignoring a warmup, as in `advisor.contract.TAG_SCHEDULE`; from facts, hyperparameters or the study file,
+    None if these state no kind.
     """
     rates: Curve
     """Logged learning rates: finite, possibly empty."""
@@ -67,7 +67,7 @@ class Schedule:
 
     @property
     def shares(self) -> FloatArray:
-        """The logged learning rates as shares of their peak."""
+        """Logged learning rates as shares of their peak."""
         return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK)
 
     def steady_until(self, last: int) -> float:
@@ -125,7 +125,7 @@ def read(study: Study, trial: Trial) -> Schedule:
 def _ends_early(rates: Curve, cost: Curve) -> bool:
     """Return True if learning rates were logged for only the first part of the training, so that they do not show the schedule.
 
-    Steps of rates and of costs may have different units, so times decide if times are known.
+    Steps of learning rates and of costs may have different units, so times are compared if they are known.
     """
     if not len(rates) or not len(cost):
         return False
@@ -134,7 +134,7 @@ def _ends_early(rates: Curve, cost: Curve) -> bool:
 
 
 def reason_schedule_unknown(study: Study, trials: Sequence[Trial]) -> str:
-    """Return a clause that says why the logged learning rates of these trials show no schedule; empty if they show one."""
+    """Return a clause that says why the logged learning rates of these trials do not show the schedule; empty if they show it."""
     if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
         return ""
     logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
@@ -185,7 +185,8 @@ def _noted_kind(trial: Trial) -> str:
 def _kind_of_number(words: set[str]) -> str:
     """Return the kind of schedule whose length is named with these words, such as `cosine_decay_steps`; "" for other names.
 
-    The value of a decay's coefficient says little: `exponential_decay` is 1e-6 in some studies.
+    The values of such hyperparameters are ignored, because a decay's coefficient says little: `exponential_decay` is 1e-6 in some
+    studies.
     """
     if _FINAL_PHASE_WORDS & words:
         return "other"

@@ -1,7 +1,7 @@
 """Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
 
-The key of a run is a digest of its data in the store, except its points. A run whose digest changes is read again. The cache
-holds only points and metric names. If a cache file is damaged or the disk fails, the runs are read from the store.
+The key of a cached run is a digest of the run's data in the store, except its points. If this digest changes, the run is read
+again. The cache holds only points and metric names. If a cache file is damaged or the disk fails, the runs are read from the store.
 
 Each analysis writes one Arrow IPC file with the new runs. The schema's metadata holds the runs' keys. Each record batch holds
 points of one metric; its metadata holds the metric's name and a checksum. A file gets its final name once it is complete, and never
@@ -143,8 +143,8 @@ def _prepare_folder(folder: Path, size: int) -> bool:
 
 
 def _delete_old_files(root: Path) -> None:
-    """Delete abandoned files and files in another format. Also delete the least recently used files until the rest fits into
-    `MAX_BYTES`.
+    """Delete abandoned files and files in an old cache format. Also delete the least recently used files until the remaining files
+    fit into `MAX_BYTES`.
     """
     files = []
     for path in root.glob(f"*/{_FILE_PREFIX}*"):
@@ -177,7 +177,7 @@ def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list
 
     A damaged file is deleted.
     """
-    # A separate object, because nothing is used before the whole file has been checked.
+    # Use a separate collector, because no points may be used before the whole file has been checked.
     loaded = Collector()
     try:
         with path.open("rb") as file:
@@ -199,7 +199,7 @@ def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list
 
 
 def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
-    """Return the keys of a file's runs, and an iterator over (metric, validated points). Raises ValueError for a damaged file."""
+    """Return (keys of the runs in a cache file, iterator over (metric, validated points)). Raises ValueError for a damaged file."""
     import pyarrow as pa
 
     reader = pa.ipc.open_file(file)

@@ -1,4 +1,4 @@
-"""Converts stored data into runs and points in the same way for every kind of store."""
+"""Converts data from any kind of store into runs and points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ MLFLOW_SOURCE_PREFIX = "mlflow.source."
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
 """Largest finite 64-bit float. MLflow's SQL stores save infinity as this number, and return this number for it."""
 UNTIMED_BEFORE_MS = 10**10
-"""Lowest real time, in milliseconds since 1970. Lower values, in the first months of 1970, only show the order of logging."""
+"""Minimum value that counts as a real time, in milliseconds since 1970. Lower values, which mean the first months of 1970, only
+show the order of logging.
+"""
 
 _RUN_STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
@@ -55,7 +57,7 @@ def make_run(
     params: Mapping[str, str | None],
     tags: Mapping[str, str | None],
 ) -> Run:
-    """Return a run from its stored data. Old stores hold the run's name only as a tag."""
+    """Return a run from its stored data. Old MLflow stores hold the run's name only in a tag."""
     return Run(
         id=id,
         name=name or tags.get("mlflow.runName") or "",

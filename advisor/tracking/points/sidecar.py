@@ -36,12 +36,12 @@ _MAX_THREADS = 8
 _PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
 _COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
 PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
-"""Function of (runs, steps, times in milliseconds) that returns a mask of points."""
+"""Function that returns a mask of points from their (run indices, steps, times in milliseconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarSource:
-    """The location of one run's sidecars."""
+    """The location of one run's sidecars, and the last points that the store holds for the run."""
 
     tag: str
     """Value of the run's tag `contract.TAG_SIDECAR`."""
@@ -60,7 +60,9 @@ class SidecarPart:
     first_ms: int
     last_ms: int
     curves: Mapping[str, Columns]
-    """Curves that replace the store's points, by metric. With `reducing`, long curves are reduced to windows."""
+    """Curves that replace the store's points, by metric. Long curves are reduced to windows if `read_sidecars` was called with
+    `reducing`.
+    """
     names: frozenset[str]
     """Names of the metrics for which `curves` replaces the store's points."""
 
@@ -85,8 +87,8 @@ class SidecarCurves:
 def max_curve_points(runs: int) -> int:
     """Return the maximum points of a curve at full resolution, given the number of runs that have sidecars.
 
-    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. Because the limit is only halved, a few more
-    runs rarely change it.
+    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. Because the limit changes only by factors of 2,
+    a few more runs rarely change it.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
@@ -102,10 +104,10 @@ def read_sidecars(
     reducing: bool,
     on_progress: Callable[[int, int], None],
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
-    """Return the sidecars of each run (None if it has no usable sidecar) and warnings about unusable sidecars.
+    """Return the curves from each run's sidecars (None for a run without a usable sidecar), and warnings about unusable sidecars.
 
     tracking_uri: the server of the runs; if None, search only local folders. limit: maximum points of a curve at full resolution.
-    reducing: reduce longer curves to windows here; if False, leave them to the store, which is better if the store is fast.
+    reducing: reduce longer curves to windows; if False, leave these curves to the store, which is better if the store is fast.
     """
     wanted = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
@@ -150,7 +152,7 @@ def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector)
 def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
     """Return a function that marks the store's points of `metric` that a sidecar supersedes; None if there are none.
 
-    These are the points within a sidecar's range of steps and times. Points from other writers or from earlier parts of the
+    A sidecar supersedes the points within its range of steps and times. Points from other writers or from earlier parts of the
     training stay.
     """
     parts = [
@@ -175,8 +177,8 @@ def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) ->
 
 
 def _is_contained(metric: str, names: Collection[str]) -> bool:
-    """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if the metric of the full
-    curve is.
+    """Return True if `names` contains the metric. A metric of window minima or maxima counts as contained if `names` contains the
+    metric of the full curve.
     """
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
@@ -190,7 +192,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.tag):
         if not reducing and rows > limit * len(source.stored):
-            continue  # the file's curves are nearly all too long
+            continue  # nearly all curves of the file are longer than the limit
         with open_artifact(source.root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
@@ -222,7 +224,7 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
 def _read_part(
     file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool
 ) -> SidecarPart:
-    """Read one sidecar file. declared: its number of rows, first step and last step according to the run's tag."""
+    """Read one sidecar file. declared: number of rows, first step and last step of the file, according to the run's tag."""
     rows, from_step, to_step = declared
     curves: dict[str, Columns] = {}
     names = set()

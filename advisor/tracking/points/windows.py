@@ -16,8 +16,8 @@ Columns = tuple[IntArray, FloatArray, IntArray]
 def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
     """Return the columns of the metrics NAME, NAME.min and NAME.max for a curve in ascending step order.
 
-    `contract.window_width` gives the windows' widths. A window's mean is computed from Python floats, as in the logger, so that
-    both results are bit-identical.
+    `contract.window_width` gives the windows' widths. A window's mean is computed from Python floats, as in the logger, so that the
+    result is bit-identical to the logger's.
     """
     bounds = _window_bounds(steps)
     last = bounds[1:] - 1
@@ -37,7 +37,7 @@ def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: Int
 
 
 def _window_bounds(steps: IntArray) -> IntArray:
-    """Return the index of each window's first point, then the number of points: shape (windows + 1,)."""
+    """Return the index of each window's first point, followed by the total number of points, shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
     edge = contract.DENSE_STEPS
     while len(steps) and edge <= steps[-1]:

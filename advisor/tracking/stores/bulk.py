@@ -1,7 +1,6 @@
-"""Reads the metric histories of many runs with one request to a tracking server. Separate requests for each history would take much
-longer.
+"""Reads the metric histories of many runs with one request to a tracking server. One request per history would take much longer.
 
-MLflow's UI uses this request. The server truncates long responses silently, so truncated curves are requested again.
+MLflow's UI uses the same bulk request. The server truncates long responses silently, so truncated curves are requested again.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _TARGET_FILL = 0.8
 
 
 class Curve(NamedTuple):
-    """One metric of one run whose history is to be read."""
+    """A curve to read: one metric of one run."""
 
     metric: str
     run: int
@@ -47,7 +46,8 @@ def read_histories(
     threads: int,
     on_progress: Callable[[int], None],
 ) -> list[Curve]:
-    """Add complete histories to the collector. Return the curves whose histories must be read by other requests.
+    """Add complete histories to the collector. Return the curves whose histories must be read by separate requests, because bulk
+    requests did not return them completely.
 
     on_progress: called with the number of curves read. Raises the MLflow client's error if the server does not respond.
     """
@@ -75,7 +75,7 @@ def read_histories(
 
 
 class _CurveQueue:
-    """Queue of curves for several threads. The curves of a batch belong to one metric and fit into one response."""
+    """Thread-safe queue of curves to read. The curves of a batch belong to one metric and fit into one response."""
 
     def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0

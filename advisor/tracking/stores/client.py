@@ -1,4 +1,4 @@
-"""Opens MLflow's own client without its log messages, and converts its errors to one line."""
+"""Opens MLflow's own client without its log messages, and converts its errors to one-line messages."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def open_client(location: Location) -> Any:
 
 
 def check_database(location: Location) -> None:
-    """Raise AdvisorError if the installed MLflow has another schema than the database, because MLflow might migrate it."""
+    """Raise AdvisorError if the database's schema differs from the installed MLflow's schema, because MLflow might migrate the
+    database.
+    """
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 
@@ -139,7 +141,7 @@ def filter_error(filter: str, error: BaseException) -> AdvisorError:
 
 
 def explain_error(error: BaseException, location: Location, action: str = "read") -> AdvisorError:
-    """Return an AdvisorError with a one-line instruction. action: verb for what failed, such as "read"."""
+    """Return an AdvisorError with a one-line instruction. action: verb for the action that failed, such as "read"."""
     text = one_line_error(error)
     where = location.display
     if re.search(_UNREACHABLE_PATTERN, text, re.I):

@@ -27,7 +27,7 @@ from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 _RUNS_PER_PAGE = 1000
 _MAX_THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum number of new points for which a cache file is written. Fewer points are read faster from the server again."""
+"""Minimum number of new points for which a cache file is written. With fewer points, reading from the server again is faster."""
 
 
 class ClientStore:
@@ -141,8 +141,8 @@ class _ClientRun:
     def cache_key(self, max_curve_points: int) -> str | None:
         """Return the digest of the run's data in MLflow, including the last point of each curve.
 
-        The digest does not change if a point is inserted before a curve's last point. Only stores that read databases detect such
-        an insertion.
+        The digest does not change if a point is inserted before a curve's last point. Only readers of databases detect such an
+        insertion.
         """
         if not self._ended:
             return None
@@ -166,7 +166,9 @@ def _read_points(
     kept: cache.Cache,
     on_progress: Callable[[int, int], None],
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return the points by metric, and warnings. A run's points come from the cache, else from sidecars, else from the store."""
+    """Return the points by metric, and warnings. A run's points come from the cache or, if it is not cached, from its sidecars or,
+    if it has none, from the store.
+    """
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))
     collector = collect.Collector()
@@ -196,7 +198,9 @@ def _read_histories(
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Add the curves' points to the collector. Curves that bulk requests do not return completely get one request each."""
+    """Add the curves' points to the collector. Curves that bulk requests do not return completely are read with one
+    request each.
+    """
     threads = 1 if kind == "files" else _MAX_THREADS
 
     def report(done: int) -> None:

@@ -1,4 +1,6 @@
-"""The database-independent part of reading an experiment over SQL. It reads blocks of runs and uses the cache and sidecars."""
+"""The database-independent part of reading an experiment over SQL. Runs are read in blocks, with points from the cache, from
+sidecars or from the database.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for which a cache file is written. Fewer points are read faster from the database again."""
+"""Minimum number of new points for which a cache file is written. With fewer points, reading from the database again is faster."""
 _FIRST_BLOCK_RUNS = 16
-"""Number of runs in the first block. The number of points in this block determines the number of runs in the next ones."""
+"""Number of runs in the first block. The number of points in the first block determines the number of runs in later blocks."""
 
 POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
 """Dtype of one point. `group` is run * metrics + metric (indices); `time` is in milliseconds."""
@@ -35,7 +37,7 @@ LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
 RunRow: TypeAlias = tuple[Any, ...]
 """Row of a run: id, name, status, start and end in milliseconds, artifact folder, user."""
 NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
-"""Number that stands for NaN in the results of databases that cannot represent NaN. No real metric has values this large."""
+"""Number that represents NaN in query results of databases without NaN. No real metric has values this large."""
 
 _EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES_QUERY = """
@@ -65,13 +67,15 @@ class Database(Protocol):
         """Return rows (run, key, value). Values are truncated to `collect.MAX_TEXT_CHARS` characters."""
 
     def tags(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows as `params` does. Omit most tags that `collect.keep_tags` omits: a run may have millions of tags."""
+        """Return rows as `params` does. Most tags that `collect.keep_tags` omits are not read, because a run may have millions of
+        tags.
+        """
 
     def last_points(self, ids: list[str]) -> Iterable[LastPoint]:
         """Return the last point of each curve."""
 
     def revisions(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows (run, value). The value changes whenever a point is added to the run, at any step."""
+        """Return rows (run, value). The value changes whenever a point is added to the run, whatever the point's step."""
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, PointBlock]]:
         """Yield (number of runs read so far, points of the latest runs). metrics: index by name of the metrics to read."""
@@ -197,7 +201,7 @@ def _build_runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[An
 def _sidecar_sources(
     runs: Sequence[Run], roots: Sequence[str | None], last_points: Iterable[LastPoint]
 ) -> list[SidecarSource | None]:
-    """Return the location of each finished run's sidecars; None if it has no sidecar or the store holds all its points.
+    """Return the location of each finished run's sidecars; None for a run that has no sidecar or whose points are all in the store.
 
     roots: the runs' artifact folders.
     """

@@ -1,4 +1,4 @@
-"""Applies MLflow's filter strings to runs that were read over SQL, with MLflow's own code."""
+"""Applies MLflow's filter strings to runs that were read over SQL; the matching itself is done by MLflow's own code."""
 
 from __future__ import annotations
 

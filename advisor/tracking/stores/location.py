@@ -32,7 +32,7 @@ class Location:
 
     @property
     def display(self) -> str:
-        """Path of a local store, or the URI of any other store without user and password."""
+        """Path of a local store, or the URI of a remote store without user and password."""
         return str(self.path) if self.path is not None else redact(self.uri)
 
 

@@ -1,4 +1,4 @@
-"""Finds an experiment by name or id. The error about a missing experiment lists other experiments."""
+"""Finds an experiment by name or id. If the experiment is missing, the error lists the experiments of the store."""
 
 from __future__ import annotations
 

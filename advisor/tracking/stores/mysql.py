@@ -1,8 +1,8 @@
 """Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries in one consistent snapshot.
 
-The database joins each curve into one text, which Arrow parses; to fetch one row per point would take several times as long.
-Most of these databases ignore case when they compare names: a run cannot have both metrics `loss` and `Loss`, but one run may
-have `loss` and another one `Loss`. Such names count as two metrics, as in MLflow.
+The database joins each curve into one text, which Arrow parses; fetching one row per point would take several times as long. Most
+MySQL databases ignore case when they compare names. A run therefore cannot have both metrics `loss` and `Loss`, but a run may have
+`loss` while a second run has `Loss`. Such names count as two metrics, as in MLflow.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 _SUPPORTED_DRIVERS = ("pymysql", "mysqldb")
 _CONNECT_TIMEOUT_S = 5
 _POINTS_PER_QUERY = 1_000_000
-"""Approximate maximum points of one query. A point takes about 40 bytes as text. Our snapshot blocks no writer."""
+"""Approximate maximum number of points in one query. A point takes about 40 bytes as text. Long queries are harmless, because our
+snapshot blocks no writer.
+"""
 _MAX_IDS_PER_QUERY = 1000
 """Maximum number of run ids in one query. With more ids, some servers scan the whole table."""
 _SESSION_SETTINGS = (
-    "SET SESSION group_concat_max_len = 1073741824",  # the maximum length in every version; a packet may hold less
+    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version; the maximum packet size may be lower
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -72,7 +74,7 @@ def can_read(location: Location) -> bool:
     except ImportError:
         return False
     except (ValueError, sqlalchemy.exc.ArgumentError):
-        return True  # `connect` reports what is wrong with the address
+        return True  # `connect` reports the error in the address
     return True
 
 
@@ -177,7 +179,7 @@ _LAST_POINTS_QUERY = """
 _POINT_COUNTS_QUERY = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
 
 _VALUE_EXPRESSION = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
-# The query fixes the join order and the index, because the optimizer may otherwise scan all runs for each curve.
+# The query fixes the join order and the index, because otherwise the query optimizer may scan all runs for each curve.
 _FROM_CURVES = """
     FROM latest_metrics l STRAIGHT_JOIN metrics m FORCE INDEX (index_metrics_run_uuid)
     ON m.run_uuid = l.run_uuid AND m.`key` = l.`key`
@@ -216,7 +218,9 @@ class _MysqlDatabase:
         return self._query_runs(_PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield the tags. A run with too many tags takes a separate query, because MySQL 5.7 has no window functions."""
+        """Yield the tags. The tags of a run with too many tags are read by a separate query, because MySQL 5.7 has no window
+        functions.
+        """
         crowded = {
             place for place, count in self._query_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
         }

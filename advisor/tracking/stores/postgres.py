@@ -1,7 +1,7 @@
 """Reads an experiment from MLflow's PostgreSQL database with a few read-only queries in one consistent snapshot.
 
-Binary COPY returns each curve as packed numbers that NumPy reads directly; to fetch one row per point would take several times
-as long. Several connections read in parallel, because most of the time is spent in the server.
+Binary COPY returns each curve as packed numbers that NumPy reads directly; fetching one row per point would take several times as
+long. Several connections read in parallel, because most of the time is spent in the server.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 5
 _POINTS_PER_QUERY = 1_000_000
-"""Approximate maximum points of one query. Our snapshot blocks no writer."""
+"""Approximate maximum number of points in one query. Long queries are harmless, because our snapshot blocks no writer."""
 _TRANSACTION_SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
 """Settings of each transaction: enough memory to group a run's points without temporary files, and no JIT compilation."""
 _MIN_RUNS_TO_SHARE = 64
-"""Minimum number of runs per connection. With fewer runs, another connection saves no time."""
+"""Minimum number of runs per connection. With fewer runs, an additional connection saves no time."""
 _MAX_HELPER_CONNECTIONS = 3
 """Maximum number of additional connections."""
 _CONNECTION_ERROR_PREFIXES = ("08", "28", "57P0")
@@ -110,7 +110,8 @@ def _helper_connections(connection: Connection, location: Location, stack: ExitS
     privilege = "SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')"
     helpers: list[Connection] = []
     with suppress(psycopg.Error):
-        # Nested, so that an error ends only this check. A nested transaction cannot export the snapshot.
+        # The check runs in a nested transaction, so that an error ends only the check. A nested transaction cannot export the
+        # snapshot.
         with connection.transaction():
             ((granted,),) = _query(connection, privilege)
         if not granted:
@@ -176,7 +177,7 @@ _POINT_COUNTS_QUERY = f"""
         SELECT count(*) AS points FROM metrics m WHERE m.run_uuid = w.id HAVING count(*) > 0
     ) AS c
 """
-# No column is NULL, because all columns belong to the table's primary key.
+# No selected column is NULL, because all of them belong to the table's primary key.
 _CURVES_QUERY = f"""
     COPY (SELECT w.i - 1, c.* FROM {_RUN_IDS} CROSS JOIN LATERAL (
         SELECT m.key, string_agg(int8send(m.step::int8), ''),
@@ -186,8 +187,8 @@ _CURVES_QUERY = f"""
     ) AS c) TO STDOUT (FORMAT BINARY)
 """
 _IS_NOT_SYSTEM_METRIC = f"AND NOT starts_with(m.key, '{collect.SYSTEM_METRIC_PREFIX}')"
-"""SQL condition that excludes system metrics. The condition takes a fifth of the server's time, so it is left out if there are no
-such metrics.
+"""SQL condition that excludes system metrics. Evaluating this condition takes a fifth of the server's time, so it is left out if
+there are no system metrics.
 """
 
 
@@ -247,7 +248,7 @@ class _PostgresDatabase:
         with ThreadPoolExecutor(many) as pool:
             try:
                 return [row for part in pool.map(read, self._connections, shares) for row in part]
-            except BaseException:  # also on an interrupt: do not wait for the other queries
+            except BaseException:  # also on an interrupt, so that we do not wait for the queries of other connections
                 for connection in self._connections:
                     connection.cancel()
                 raise

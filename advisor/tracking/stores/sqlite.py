@@ -1,6 +1,6 @@
 """Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
 
-MLflow's client requests one history at a time, and SQLite scans all runs for each: reading takes minutes instead of seconds.
+MLflow's client requests one history at a time, and SQLite scans all runs for each history, which takes minutes instead of seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
 """Maximum seconds to wait for a writing process to release its lock on the database."""
 _POINTS_PER_QUERY = 250_000
-"""Approximate maximum points of one query. Queries are kept short, because a writing process waits until the current query ends."""
+"""Approximate maximum number of points in one query. Queries are kept short, because a writing process waits until the current
+query ends.
+"""
 _HEADER_BYTES = 100
 _MAX_OPEN_FILES = 64
 _open_files: dict[tuple[int, int], int] = {}
@@ -82,7 +84,7 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
 def _first_wrong_type(connection: sqlite3.Connection) -> str | None:
     """Return a description of the first non-numeric value in a numeric column; None if there is none.
 
-    SQLite stores values of any type in any column: programs that log NumPy's numbers leave blobs.
+    SQLite stores values of any type in any column; programs that log NumPy numbers store them as blobs.
     """
     for table, columns in _NUMERIC_COLUMNS.items():
         for column in columns:
@@ -114,7 +116,7 @@ def _blob_as_text(value: Any) -> Any:
 
 
 def _read_only_uri(path: Path) -> str:
-    """Return a URI with which SQLite reads the file and creates no other files beside it."""
+    """Return a URI with which SQLite reads the file without creating files beside it."""
     if path.exists() and not path.is_file():  # reading a pipe or a device might never end
         raise AdvisorError(f"{path} is not a file; pass the database that MLflow logs to")
     try:
@@ -125,9 +127,9 @@ def _read_only_uri(path: Path) -> str:
         raise AdvisorError(
             f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
         )
-    # A reader of a database in write-ahead-log mode creates two files beside the database. If the log does not exist, no process
-    # has the database open and its file is complete. In this case the option `immutable` avoids the two files, so a read-only
-    # folder works.
+    # A reader of a database in write-ahead-log mode creates two files beside the database. If the write-ahead log does not exist,
+    # no process has the database open and the database file is complete. In this case, the option `immutable` avoids the two files,
+    # so that databases in read-only folders can be read.
     write_ahead = header[18:19] == b"\2"
     complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
@@ -164,7 +166,9 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: Location) -> None:
-    """Raise AdvisorError if MLflow must migrate the file or cannot write to it. Roll back an interrupted write, as MLflow does."""
+    """Raise AdvisorError if MLflow must migrate the file or cannot write to it. An interrupted write is rolled back, as MLflow
+    would do.
+    """
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database

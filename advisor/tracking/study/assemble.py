@@ -57,9 +57,9 @@ def assemble(
 
     unfinished: whether to accept a study in which no trial has ended yet.
 
-    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Without any of these,
-    they are inferred, and `Study.inferred` records the inference. Raises AdvisorError if there are no data or the arguments
-    contradict the data.
+    Objective, direction and search space come from the arguments or, in this order, from `spec` or the adapters' tags. If none of
+    these states them, they are inferred, and `Study.inferred` records the inference. Raises AdvisorError if there are no data or
+    the arguments contradict the data.
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")

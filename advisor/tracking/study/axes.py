@@ -1,10 +1,10 @@
-"""Puts the metrics of each trial on one axis of steps, which starts at 0.
+"""Converts the steps of each trial's metrics to one common axis, which starts at 0.
 
-Two things are converted:
-- Steps that begin at 100,000 or are times of day have an offset. They are replaced by the distance from the trial's start.
+Two kinds of steps are converted:
+- Steps that do not start near 0, for example at 100,000 or at a Unix time, are replaced by their distance from the trial's start.
 - Epochs become optimizer steps in trials that logged some metrics by epoch and others by step. Training loops and frameworks often
-  log the loss at every step and validation metrics at `step=epoch`. Only the timestamps distinguish epoch 3 from step 3, because
-  step 3 is logged much earlier.
+  log the loss at every step and validation metrics at `step=epoch`. Only timestamps distinguish epoch 3 from step 3: step 3 is
+  logged much earlier.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_e
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_POINTS = 3
-"""Minimum number of points of a curve for comparing its timestamps with those of other curves."""
+"""Minimum number of points in a curve to compare its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
 """Minimum number of optimizer steps, judged by timestamps, per logged step of a metric for the logged steps to count as epochs."""
 _MIN_STRIDE = 5
-"""If other trials count epochs, steps at least this far apart count as optimizer steps."""
+"""Minimum distance between logged steps that count as optimizer steps, if other trials count epochs."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_OFFSET = 0.25
-"""Minimum offset of all trials, as a share of their lengths. In practice, no first evaluation is that far from the start."""
+"""Minimum offset of all trials, as a share of their lengths. In practice, the first evaluation of a training is never that far from
+its start.
+"""
 FIRST_TIME = 10**9
 """Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
 _FIRST_MS = 10**12
 _ROUND = 5
-"""Planned lengths are usually multiples of this number."""
+"""Number of which planned lengths of training are usually multiples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class StepOffsets:
     """The offsets of the logged steps."""
 
     steps: IntArray
-    """Number to subtract from the logged steps of each trial, shape (trials,)."""
+    """Offset to subtract from the logged steps of each trial, shape (trials,)."""
     unit: Literal["step", "second", "millisecond"] = "step"
 
     def decisions(self) -> tuple[Decision, ...]:
-        """Return the report's text on the decision to count from the start; nothing if the logged steps start at 0."""
+        """Return the decision to count steps from the start, for the report; empty if the logged steps start at 0."""
         if not self.steps.any():
             return ()
         low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
@@ -58,7 +60,7 @@ class StepOffsets:
 
 
 def count_from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], StepOffsets]:
-    """Return the curves with steps counted from the start of each trial, if the steps of all trials begin late."""
+    """Return the curves with steps counted from the start of each trial, if the logged steps of all trials have an offset."""
     first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
     for block in blocks.values():
         counts = np.diff(block.offsets)
@@ -130,7 +132,9 @@ def _counts_by_one(block: CurveBlock) -> bool:
 
 
 def _first_step(block: CurveBlock) -> int:
-    """Return the number that a metric gives to the first step: 1 for logged steps 5, 10, 15; 0 for 0, 5, 10 or 4, 9, 14."""
+    """Return the number of the first step in a metric's numbering, 0 or 1: 1 if the logged steps are 5, 10, 15; 0 if they are 0, 5,
+    10 or 4, 9, 14.
+    """
     curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
     if curve is None or curve.steps[0] == 0:
         return 0
@@ -138,7 +142,9 @@ def _first_step(block: CurveBlock) -> int:
 
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
-    """Return the steps per epoch. `clock` is a curve logged by step; None if the other curve may be logged by step too."""
+    """Return the optimizer steps per epoch of `curve`; None if `curve` may be logged by step, too. `clock` is a curve that is
+    logged by step.
+    """
     if min(len(curve), len(clock)) < _MIN_POINTS or not _is_increasing(clock.times) or not _is_increasing(curve.times):
         return None
     made = _steps_made(curve.times, clock) + 1 - first
@@ -148,7 +154,7 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     length = float(epochs @ made / (epochs @ epochs))
     interval = float(np.median(np.diff(clock.steps)))
     total = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
-    exact = total / epochs[-1]  # this is exact if the training ended at the end of an epoch
+    exact = total / epochs[-1]  # exact if the training ended at the end of an epoch
     return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
 
 
@@ -157,7 +163,7 @@ def _is_increasing(times: FloatArray) -> bool:
 
 
 def _steps_made(times: FloatArray, clock: Curve) -> FloatArray:
-    """Interpolate the steps of the curve `clock` at `times`; extrapolate by at most one of its intervals."""
+    """Interpolate the steps of the curve `clock` at `times`; extrapolate by at most one interval between its points."""
     pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
     interval = float(np.median(np.diff(clock.steps)))
     beyond = np.clip((times - clock.times[-1]) * pace, 0.0, interval)
@@ -233,7 +239,7 @@ def planned_epochs(params: Sequence[Mapping[str, Value]]) -> FloatArray:
 def length(curve: Curve) -> int:
     """Return the number of steps up to the last point of a curve, which must not be empty: 200 if its steps are 0, 1, ..., 199.
 
-    A curve with steps from 0 to 200 also has 200 steps, because its first evaluation precedes the training.
+    A curve with steps from 0 to 200 also has 200 steps, because its evaluation at step 0 precedes the training.
     """
     last = int(curve.steps[-1])
     from_zero = len(curve) > 1 and curve.steps[0] == 0 and last + 1 == len(curve)

@@ -16,26 +16,27 @@ from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
 
 _LEVEL = 0.05
-"""Maximum probability, per study, of a false report that two metrics disagree, if no hyperparameter affects them."""
+"""Maximum probability, per study, of a false warning that two metrics disagree, if no hyperparameter affects these metrics."""
 _MIN_TRIALS = 8
 """Minimum number of trials to compare the preferences of two metrics."""
 _COSTS = frozenset("latency vram flops macs".split())
-"""Words in names of metrics that measure what a trained model costs."""
+"""Words in names of metrics that measure the cost of running a trained model."""
 _RESOURCES, _UNITS = (
     frozenset(("memory", "energy")),
     frozenset("mb gb mib gib bytes gpu cuda peak joule joules j kwh wh".split()),
 )
-"""Names of resources that also occur in metrics of quality, and the words that show that a metric measures the resource."""
+"""Names of resources that also occur in names of quality metrics, and units that show that a metric measures the resource."""
 _COST_DIRECTIONS = _COSTS | frozenset(("average", "time", "cost"))
-"""Words that mean a low cost of the model (such as "latency") and imply a direction, and "average". Any other word with a direction
-names a quality.
+"""Words with a direction that do not name a quality: words for the cost of a model, such as "latency", and "average". Any other
+word with a direction names a quality.
 """
 
 
 def add_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
     """Return the study with decisions and warnings about comparisons that contradict the analysis.
 
-    summaries: the value of the objective that each trial logged at its end without a step; tuners compare these values.
+    summaries: the value of the objective that each trial logged without a step at its end; hyperparameter tuners compare these
+    values.
     """
     return replace(
         study,
@@ -54,7 +55,7 @@ def _several_objectives(study: Study) -> Iterator[Decision]:
 
 
 def _disagreement_of_last_values(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
-    """Yield a decision if the best trial by its best step is not the best one by its last value or summary."""
+    """Yield a decision if the trial with the best value at any step is not the trial with the best last value or summary."""
     ranked = study.ranked()
     sign = 1 if study.minimize else -1
     last = {}
@@ -83,7 +84,7 @@ def _disagreement_of_last_values(study: Study, summaries: Mapping[int, float]) -
 
 
 def _metric_disagreement_warning(study: Study) -> Iterator[str]:
-    """Yield one warning if, by another validation metric, the best values lie at the opposite end of a range."""
+    """Yield one warning if a second validation metric prefers the opposite end of a hyperparameter's range."""
     trials = study.ranked()
     names = [n for n, p in study.searched.items() if p.numeric]
     others = _other_objectives(study)
@@ -137,8 +138,8 @@ def _range_end(slope: float) -> str:
 
 
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
-    """Return the other metrics of the objective's data split, if their names state a direction, each with the sign that makes it a
-    cost.
+    """Return the metrics other than the objective, on the objective's data split, whose names state a direction; each with the sign
+    that makes it a cost.
     """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)

@@ -20,7 +20,7 @@ from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
 _MAX_FIRST_NAMES = 8
-"""Number of parameters to compare first, because comparing a thousand parameters of a thousand runs takes seconds."""
+"""Number of parameters that are compared first; comparing all of a thousand parameters of a thousand runs would take seconds."""
 _MAX_LENGTH_DIFFERENCE = 0.02
 """Maximum relative difference in length between the longest run and a trial made of two parts that both count from zero."""
 _MAX_GAP = 1.5
@@ -38,7 +38,7 @@ class _RunPart:
     first: int
     last: int
     interval: int
-    """Mean distance between logged steps, for the metric that was logged most rarely."""
+    """Mean distance between the logged steps of the metric that was logged most rarely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     parts = _run_parts(experiment) if groups else {}
     if not parts or any(
         p.first >= axes.FIRST_TIME for p in parts.values()
-    ):  # steps that are times show no continuation
+    ):  # steps that are Unix times cannot show that a run continues an earlier one
         return experiment, ()
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
@@ -82,11 +82,12 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 
 
 def _continues(earlier: _RunPart, later: _RunPart, usual_first_step: int, longest: int) -> bool | None:
-    """Return None if `later` does not continue `earlier`; True if `later` continues it and counts its steps from zero; else False.
+    """Return None if `later` does not continue `earlier`; if it does, return True if `later` counts its steps from zero, else
+    False.
 
-    usual_first_step: first step of complete runs. Steps that start where `earlier` ended are evidence, whatever the status of
-    `earlier`. If `earlier` was killed, `later` continues it in two more cases: if `later` starts again and gets further, or if
-    `later` counts from zero and both together are as long as the longest run.
+    usual_first_step: first step of complete runs. If the steps of `later` start where those of `earlier` ended, `later` continues
+    it, whatever the status of `earlier`. If `earlier` was killed, `later` continues it in two more cases: if `later` repeats the
+    training from the start and gets further, or if `later` counts from zero and both runs together are as long as the longest run.
     """
     if later.started < earlier.ended:
         return None
@@ -109,7 +110,7 @@ def _groups_with_equal_settings(experiment: Experiment) -> list[list[int]]:
     few = set(sorted(logged)[:_MAX_FIRST_NAMES])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
     if all(parts) and len(set(map(_params_key, parts))) == len(parts):
-        return []  # all runs already differ in these first names
+        return []  # all runs already differ in these first parameters
     parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.is_trial_number(n)}
     groups: dict[object, list[int]] = {}
@@ -148,7 +149,7 @@ def _run_parts(experiment: Experiment) -> dict[int, _RunPart]:
 
 
 _END_TAGS = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
-"""Tags that say how an interrupted part ended, but not how the trial ended."""
+"""Tags that say how a run ended; those of an interrupted part do not say how the whole trial ended."""
 _NO_STEP = np.iinfo(np.int64).max
 """First step of a run without points."""
 

@@ -36,7 +36,7 @@ class Curves:
     start: axes.StepOffsets
     warnings: tuple[str, ...]
     summaries: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    """Values that were logged without a step after the end of a curve, by metric name and trial."""
+    """Values that were logged without a step after the end of a trial's curve, by metric name and trial."""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -52,7 +52,8 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     repeated = [
         f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
         for metric, part in parts.items()
-        if part.dropped and "time" not in words(metric)  # TRL logs the time of each call, which no rule reads
+        if part.dropped
+        and "time" not in words(metric)  # TRL logs the time of each call at the same step, but no rule reads it
     ]
     blocks, start = axes.count_from_start({metric: part.block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.convert_epochs_to_steps(blocks)
@@ -84,7 +85,7 @@ class _CurvesOfMetric:
     stepless: bool
     """True if the metric has no usable steps."""
     dropped: int
-    """Number of points left out because a later one has the same step."""
+    """Number of points left out because a later point has the same step."""
     summaries: dict[int, float]
     """Value that each trial logged without a step after the end of its curve."""
 
@@ -105,7 +106,7 @@ def _curves_of_metric(
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not is_ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        # Loggers repeat equal values, such as the epoch; only different values at the same step are a loss.
+        # Loggers repeat equal values, such as the epoch; only points with different values at the same step are lost information.
         dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     if (huge := np.abs(values) > HUGE).any():
@@ -159,7 +160,9 @@ def _differs_from_previous(*columns: NDArray[Any]) -> BoolArray:
 
 
 def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
-    """Return True if the steps exceed the maximum, or all are equal although there are more points than trials (`count`)."""
+    """Return True if the steps of a metric are unusable: they exceed the maximum, or all are equal although there are more points
+    than trials (`count`).
+    """
     if not len(steps):
         return False
     low, high = int(steps.min()), int(steps.max())

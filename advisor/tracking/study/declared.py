@@ -39,13 +39,13 @@ def direction(runs: Sequence[Run]) -> Direction | None:
 
 
 def count_directions(tags: Mapping[str, str]) -> int:
-    """Return the number of directions that a tuner's tags declare; it has one for each objective."""
+    """Return the number of directions that a tuner's tags declare, one for each objective."""
     text = f"{tags.get('direction', '')} {tags.get('directions', '')}"
     return len(re.findall(r"\b(?:minimize|maximize)\b", text, re.I))
 
 
 def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
-    """Return the parameters whose declared choices contain None, so that the word "None" in a run is a value."""
+    """Return the parameters whose declared choices contain None. For these, the logged text "None" is a value."""
     return frozenset(
         name for name, found in _distributions(runs).items() for _, values in found if None in values.get("choices", ())
     )
@@ -54,8 +54,8 @@ def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
 def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
     """Return the parameters that the tuner declares, by name. params: the values of each run, shape (runs,).
 
-    If a range changed between trials, the result is the union of the ranges. A declaration that does not fit the values is left
-    out.
+    If a range changed between trials, the result is the union of the ranges. Parameters whose declaration does not fit the logged
+    values are left out.
     """
     result = {}
     for name, found in _distributions(runs).items():

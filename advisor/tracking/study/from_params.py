@@ -13,16 +13,14 @@ from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words of the names of parameters whose value is the objective's name, such as metric_for_best_model and
-early_stopping.monitor.
-"""
+"""Last words in names of parameters that hold the objective's name, such as metric_for_best_model and early_stopping.monitor."""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _WHOLE = frozenset("global total effective".split())
 _ACCUMULATION = ("accumulation", "accumulate", "accum")
 
 
 def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """Return the metric that most runs' parameters name for choosing the best model; None if none of `metrics` is named.
+    """Return the metric that the parameters of most runs name for choosing the best model; None if they name none of `metrics`.
 
     The value "loss" alone is ignored, because tools set it by default.
     """
@@ -70,8 +68,8 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
     """Return each trial's planned optimizer steps from its parameters, or None for all trials if most ended at another step.
 
-    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with most trials' last steps states something
-    else.
+    ends: last logged step of each trial, shape (trials,). A parameter that disagrees with the last steps of most trials does not
+    state the planned optimizer steps.
     """
     planned = [
         next((int(n) for k, v in p.items() if _is_step_count(k) and (n := parse_count(v)) >= 1), None) for p in params
@@ -106,7 +104,7 @@ def micro_batches(params: Mapping[str, Value]) -> int:
 
 
 def is_whole_batch(name: str) -> bool:
-    """Return True if the name denotes the whole batch of an optimizer step and not a micro-batch, as global_batch_size does."""
+    """Return True if the name denotes the whole batch of an optimizer step, such as global_batch_size, and not a micro-batch."""
     return bool(_WHOLE & set(words_of(name)))
 
 

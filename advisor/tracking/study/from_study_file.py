@@ -19,8 +19,8 @@ _MAX_WORDS = 5
 def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
     """Return the declared parameters with their logged types, and a warning for each parameter with values outside its range.
 
-    params: the values of each trial, shape (trials,). Raises AdvisorError if a searched parameter was logged by no trial, or if
-    no trial used an allowed value of it.
+    params: the values of each trial, shape (trials,). Raises AdvisorError if no trial logged a searched parameter, or if no trial
+    used one of its allowed values.
     """
     if spec is None:
         return {}, []

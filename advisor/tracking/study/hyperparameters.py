@@ -1,6 +1,6 @@
-"""Leaves out logged parameters that are no hyperparameters: measurements, run names, and parameters that the user wants ignored.
+"""Removes logged parameters that are not hyperparameters: measurements, run names, and parameters that the user wants to ignore.
 
-This step precedes all other decisions, so that they agree on which runs have the same setting.
+This step precedes all other decisions, so that all of them agree on which runs have the same setting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.tracking.study.measurements import is_measurement
 def keep_hyperparameters(
     experiment: Experiment, spec: StudySpec | None, reading: Reading
 ) -> tuple[Experiment, tuple[Decision, ...]]:
-    """Return the experiment without parameters that are no hyperparameters, and the decisions about them."""
+    """Return the experiment without parameters that are not hyperparameters, and the decisions about the removed parameters."""
     measured = _measured(experiment, spec)
     left_out = measured | _run_names(experiment.runs) | set(reading.ignore)
     runs = tuple(
@@ -44,13 +44,13 @@ def _decisions(measured: Collection[str], reading: Reading) -> Iterator[Decision
 
 
 def _run_names(runs: Sequence[Run]) -> set[str]:
-    """Return the parameters whose value is the run's own name in most of at least two runs."""
+    """Return the parameters whose value is the run's own name in most runs that have them, at least two."""
     equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
     return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
 
 
 def _measured(experiment: Experiment, spec: StudySpec | None) -> set[str]:
-    """Return the undeclared parameters that are measurements: by name, and all values are numbers."""
+    """Return the undeclared parameters that are measurements, judged by their names; all their values must be numbers."""
     names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
     return {
         name

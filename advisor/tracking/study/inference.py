@@ -26,13 +26,15 @@ _COUNTS_TRIALS = re.compile(
     r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
     re.IGNORECASE,
 )
-"""Names of parameters that number a trial, job or cross-validation fold. They identify trials and are not settings."""
+"""Pattern of names of parameters that number a trial, job or cross-validation fold. They identify trials and are not
+hyperparameters.
+"""
 _NAMES_A_RUN = re.compile(
     r"^((run|exp|expt|experiment|trial|job|sweep|wandb|study|session)[_-]?(name|tag|label|title|group)|"
     r"name|tags?|notes?|comments?|description|desc|title|group|label)$",
     re.IGNORECASE,
 )
-"""Names of parameters whose value is the name of a run or of a group of runs."""
+"""Pattern of names of parameters whose value is the name of a run or of a group of runs."""
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
@@ -40,7 +42,7 @@ _BY_DECADES = re.compile(
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern of values that are labels: a path, a URL, a date or a hash."""
 _MIN_TWIN_VALUES = 3
-"""Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
+"""Minimum number of distinct values at which two hyperparameters that are equal in every trial count as duplicates."""
 _NONE = ("none", "null")
 _MISSING = (*_NONE, "nan")
 _BOOLS = {"true": True, "false": False}
@@ -122,10 +124,11 @@ def _add_none(
 def _none_is_choice(
     name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]
 ) -> bool:
-    """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in these trials.
+    """Return True if None is one of the parameter's choices; False if None means that the parameter does not exist in the trials
+    that logged it.
 
-    A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. If numbers
-    rarely repeat, they form a range, which cannot contain None.
+    The parameter does not exist if the value of a second parameter determines which trials have it; for example, Adam has no
+    momentum. If numbers rarely repeat, they form a range, which cannot contain None.
     """
     values = [p[name] for p in parsed if name in p]
     distinct = set(values)
@@ -147,7 +150,7 @@ def _none_is_choice(
 
 
 def _is_label(name: str, values: Sequence[Value], trials: int) -> bool:
-    """Return True if the values are words that differ between trials or name runs: names of the trials, not settings."""
+    """Return True if the values name the trials and are not settings: words that differ between trials, or names of runs."""
     texts = [v for v in values if isinstance(v, str)]
     if texts and _NAMES_A_RUN.search(name):
         return True
@@ -210,7 +213,7 @@ def infer_scale(values: FloatArray, name: str = "") -> Scale:
 
 
 def _unevenness(ordered: FloatArray) -> float:
-    """Return the Kolmogorov-Smirnov distance between the values and an even spacing over their range."""
+    """Return the Kolmogorov-Smirnov distance between the distribution of the values and an even spacing over their range."""
     position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
@@ -230,10 +233,11 @@ def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Paramet
 def _existence_condition(
     name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]
 ) -> dict[str, Value] | None:
-    """Return {switch: value} if exactly the trials with that value have the parameter, and at least two trials on each side.
+    """Return {switch: value} if exactly the trials in which the parameter `switch` has this value have the parameter `name`, with
+    at least two trials that have it and two that do not.
 
-    If several switches qualify, return the one in most trials, then the first by name. Circular conditions are impossible,
-    because a switch exists in more trials than the parameters that depend on it.
+    If several switches qualify, return the one in most trials, then the first by name. Circular conditions are impossible, because
+    a switch exists in more trials than the parameters that depend on it.
     """
     having = {i for i, trial in enumerate(params) if name in trial}
     if len(having) == len(params):
@@ -257,8 +261,8 @@ def _existence_condition(
 def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Collection[str]) -> dict[str, str]:
     """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
-    Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Of the names of duplicates, the one in
-    `preferred_names` counts as the original, else the shortest one.
+    Tools log a user's hyperparameter a second time under their own name (`lr`, `learning_rate`). The original is the duplicate
+    whose name is in `preferred_names`, or else the one with the shortest name.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -276,7 +280,7 @@ def find_duplicates(params: Sequence[Mapping[str, Value]], preferred_names: Coll
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
     """Return the planned number of steps: the most frequent declared number, or else the most frequent last step.
 
-    Last steps of 0 and 1 do not count: such a result was logged once, after the training.
+    Last steps of 0 and 1 are ignored, because such a result was logged once, after the training.
     """
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:

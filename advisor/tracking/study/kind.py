@@ -1,8 +1,9 @@
-"""Infers the kind of workload from the names of all metrics and parameters, from values of parameters and from tags.
+"""Infers the kind of workload (such as reinforcement learning) from the names of all metrics and parameters, from values of
+parameters and from tags.
 
-A sign is a set of words that a single name must contain. Signs form groups, such as losses of a policy and losses of values,
-because a single name may mislead: classifiers log an entropy, too. A kind of workload is inferred if the trials show signs from
-enough of its groups.
+A sign is a set of words that one name must contain. A group of signs shows one property of a workload, such as a loss of a policy
+or a loss of values. A single group may mislead: classifiers log an entropy, too. A kind of workload is therefore inferred only if
+the trials show signs from enough of its groups.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _RETURNS = ", ".join(
     f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in names of metrics that measure a policy. Rewards of given answers are no such metrics."""
+"""Signs in names of metrics that measure the quality of a policy. Rewards of given (not generated) answers do not measure it."""
 _MIN_SHARE = 0.5
-"""Minimum share of the trials that must log a name for the name to be a sign."""
+"""Minimum share of the trials that must have logged a name for the name to count as a sign."""
 _MAX_SIGNS = 3
 """Maximum number of signs that a decision names."""
 
 
 class _SignGroup(NamedTuple):
-    """Signs of one property of a kind of workload; any of these signs shows the property."""
+    """Signs of one property of a kind of workload; one of these signs suffices to show the property."""
 
     metrics: str = ""
     """Signs in names of metrics, separated by commas. A sign consists of words in any order; "-word" excludes names with this word.
@@ -53,7 +54,7 @@ class _KindSignature(NamedTuple):
     kind: Kind
     groups: tuple[_SignGroup, ...]
     required: int
-    """Minimum number of groups that the trials must show."""
+    """Minimum number of groups from which the trials must show a sign."""
     meaning: str
     """End of the sentence "The runs seem to ..." and its effect on the rules; empty if all rules apply as usual."""
 
@@ -186,11 +187,11 @@ class _LoggedNames:
     metrics: tuple[str, ...]
     params: tuple[str, ...]
     values: Mapping[str, str]
-    """For each parameter, its value if it is a text in most runs; and the experiment's name."""
+    """The value of each parameter whose value is a text in most runs, and the experiment's name."""
 
     @property
     def network(self) -> bool:
-        """True if a metric shows that a network is trained: a gradient norm or an epoch."""
+        """True if the name of a metric (a gradient norm or an epoch) shows that a network is trained."""
         return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
 
 
@@ -212,13 +213,13 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most common value; of several equally common ones, the alphabetically first."""
+    """Return the most common value; if several values are equally common, return the alphabetically first."""
     return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
-    """If autologging for a library that trains no neural networks recorded most of the runs, return that library; else an empty
-    text.
+    """Return the library that trains no neural networks and whose autologging recorded most of the runs; an empty text if there is
+    none.
     """
     tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
     found = [tag for tag in tags if tag in _NO_NETWORKS]
@@ -226,7 +227,7 @@ def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:
 
 
 def _first_sign(group: _SignGroup, traces: _LoggedNames) -> str | None:
-    """Return the first name or value that shows the group; None without one."""
+    """Return the first name or value that matches a sign of the group; None if no name or value does."""
     for metric in traces.metrics:
         if _matches_sign(metric, group.metrics):
             return f"metric {metric}"

@@ -1,7 +1,7 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. A lack of memory does depend on them, even before the first step, and other crashes
-may.
+Such trials say nothing about the search space. Running out of memory is not a launch failure, because it depends on hyperparameters
+even before the first step; other crashes may depend on them, too.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _PROGRAM_ERROR = re.compile(
     r"|exit status 12[67]\b",
     re.I,
 )
-"""Errors of a program, its command line or its machine, which are the same for all hyperparameters."""
+"""Pattern of errors in a program, its command line or its machine, which do not depend on hyperparameters."""
 
 
 def find_launch_failures(
     runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return the crashed trials whose launch failed. errors: error text by trial.
+    """Return the crashed trials whose launch failed. errors: error text of each trial that logged one, by trial index.
 
-    A launch failed if the trial logged nothing and the error is a program error. It also failed if no trial under the same
-    command of `advisor run` logged anything, while trials under another command did.
+    A launch failed if the trial logged nothing and its error is a program error. A launch also failed if no trial with the same
+    `advisor run` command logged anything, while trials with a different command did.
     """
     silent = ~trained_at_all(blocks, len(runs))
     commands = [_command_fingerprint(run) for run in runs]
@@ -49,7 +49,7 @@ def find_launch_failures(
 
 
 def trained_at_all(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
-    """Return the mask of the trials that logged a metric of the training, shape (trials,)."""
+    """Return a mask of the trials that logged at least one metric of the training, shape (trials,)."""
     trained_at_all = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():
         if not (is_window_or_system_metric(metric) or metric.startswith("device/")):

@@ -13,7 +13,7 @@ from advisor.model.words import clean, setting
 from advisor.tracking.study.launch_failures import trained_at_all
 
 _LEVEL = 0.01
-"""Maximum probability that failures hit exactly the largest batch sizes by chance."""
+"""Maximum p-value: probability that failures hit exactly the trials with the largest batch sizes by chance."""
 
 
 def find_memory_failures(
@@ -22,10 +22,10 @@ def find_memory_failures(
     crashed: Iterable[int],
     started: Sequence[float | None],
 ) -> tuple[dict[int, str], list[Decision]]:
-    """Return error texts by trial, and the decision about them.
+    """Return an out-of-memory error text for each trial that probably ran out of memory, and the decision about these trials.
 
-    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial.
-    If no trial trained after the first failure, the store, the disk or the machine may have failed instead.
+    params: hyperparameters of each trial; crashed: trials that failed without an error text; started: start time of each trial. If
+    no trial trained after the first failure, the store, the disk or the machine may have failed instead.
     """
     silent = ~trained_at_all(blocks, len(params))
     failed = [i for i in crashed if silent[i]]
@@ -46,7 +46,7 @@ def find_memory_failures(
 
 
 def _trained_later(trained: Sequence[int], out_of_memory: Sequence[int], started: Sequence[float | None]) -> bool:
-    """Return True if a trial that started after a failed trial was able to train."""
+    """Return True if at least one trial that started after the first failed trial was able to train."""
     failures = [start for i in out_of_memory if (start := started[i]) is not None]
     return any(failures and (start := started[i]) is not None and start > min(failures) for i in trained)
 

@@ -28,9 +28,9 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     """Return the most likely objective among metrics with a known direction. counts: number of trials that logged each metric.
 
     Preference: validation before test; reported quantities (accuracy, error) before losses, and losses before an entropy or the
-    accuracy of single tokens; curves before their best value so far; more trials; alphabetical order. Without validation and test
-    metrics, return the only metric of success without a split, else the only loss without a split; None if there are none or
-    several.
+    accuracy of single tokens; curves before metrics of the best value so far; metrics of more trials; alphabetical order. Without
+    validation and test metrics, return the only quality metric without a split in its name, or else the only loss without a split;
+    None if there is none or more than one.
     """
     directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
@@ -43,10 +43,10 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
 
 def _weakness(name: str) -> int:
-    """Return how weak a metric is as an objective: 0 for a reported quantity, 1 for a loss, 2 for two weaker metrics of TRL.
+    """Return the rank of a metric as an objective: 0 for a reported quantity (best), 1 for a loss, 2 for two metrics of TRL.
 
-    These are the entropy of a language model, which falls as the model gets more certain, right or wrong, and the accuracy of
-    single tokens, which takes the correct text as context.
+    The two metrics of TRL are the entropy of a language model, which falls as the model becomes more certain, whether right or
+    wrong, and the accuracy of single tokens, which is computed with the correct text as context.
     """
     parts = quantity(name)
     if parts == ("entropy",) or {"token", "accuracy"} <= set(parts):
@@ -64,7 +64,7 @@ def _only_metric(metrics: list[str]) -> str | None:
 
 
 def measures_success(name: str) -> bool:
-    """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
+    """Return True if the metric may measure the quality of a trial, rather than the trial's speed or a setting."""
     if is_window_or_system_metric(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
     return not is_diagnostic(name) and not any(test(name) for _, _, test in _OTHER_SIGNALS)
@@ -127,7 +127,7 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
 
 
 def _of_one_batch(name: str) -> bool:
-    """Return True if the name says that the loss is that of single training batches, as in `train_batch/loss`."""
+    """Return True if the name says that the loss is computed on single training batches, as in `train_batch/loss`."""
     return bool({"batch", "minibatch", "step"} & set(words(name)))
 
 
@@ -166,7 +166,9 @@ def _is_loss_scale(name: str) -> bool:
 
 
 def _is_attention_logit(name: str) -> bool:
-    """Return True for the largest logit of the whole model; a number in the name is that of a layer or a head."""
+    """Return True if the metric is the largest attention logit of the whole model. A number in the name means that it belongs to
+    one layer or head.
+    """
     parts = set(words(name))
     return (
         bool(parts & {"attention", "attn", "qk"})

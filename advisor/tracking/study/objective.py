@@ -32,7 +32,8 @@ class ObjectiveChoice:
 def choose_objective(
     experiment: Experiment, spec: StudySpec | None, metric: str | None, direction: Direction | None
 ) -> ObjectiveChoice:
-    """Return the objective from the arguments, else the study file, the tags, the parameters or the metric names, in this order.
+    """Return the objective from the first of these sources that states it: the arguments, the study file, the tags, the parameters,
+    the metric names.
 
     Raises AdvisorError if the arguments contradict each other or the data, or no objective can be inferred.
     """
@@ -72,7 +73,7 @@ def choose_objective(
 
 
 def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
-    """Return the objective in the runs' tags and its direction, or those in the stored study file if no run logged that metric."""
+    """Return (objective, direction) from the runs' tags, or from the stored study file if no run logged the tagged metric."""
     tag, file = _most_common_tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
     if tag is None or tag in experiment.points or file is None or file.objective.metric not in experiment.points:
         return tag, direction
@@ -82,9 +83,10 @@ def _declared_objective(experiment: Experiment, direction: Direction | None) -> 
 def _choose_direction(
     metric: str, logged_direction: Direction | None
 ) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
-    """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
+    """Return (direction, entry for `Study.inferred` if the metric's name decides, warning if the runs contradict the name).
 
-    logged_direction: direction in the runs' tags. A clear name decides, because tuners and hooks log "minimize" by default.
+    logged_direction: direction in the runs' tags. A name with a clear direction takes precedence, because tuners and hooks log
+    "minimize" by default.
     """
     if logged_direction is not None and not metric_direction.contradicts_direction(metric, logged_direction):
         return logged_direction, {}, ()
@@ -143,7 +145,7 @@ def _tuner_objective(experiment: Experiment) -> str | None:
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
-    """Return the direction in the adapters' tags if the tags name this metric, else None."""
+    """Return the direction in the adapters' tags if these tags name this metric as the objective, else None."""
     tag = (
         _most_common_tag(experiment, contract.TAG_DIRECTION)
         if metric == _most_common_tag(experiment, contract.TAG_OBJECTIVE)

@@ -18,17 +18,21 @@ _NAMES: Mapping[Signal, tuple[str, ...]] = {
     "groups_without_advantage": ("frac_reward_zero_std",),
     "completions_truncated": ("completions/clipped_ratio", "response_length/clip_ratio"),
 }
-"""Metric names of each signal, without the prefix of the training split; the first name that was logged counts."""
+"""Metric names of each signal, without the prefix of the training split; the signal is the first of its names that was logged."""
 _DIAGNOSTICS = frozenset(
     name for signal, names in _NAMES.items() if signal not in ("policy_reward", "policy_entropy") for name in names
 )
 _CHOSEN = ("eval_logps/chosen", "logps/chosen")
-"""Names of the log probability of preferred answers. Evaluations see the same answers each time."""
+"""Names of metrics with the log probability of preferred answers. Names from evaluations come first, because all evaluations use
+the same answers.
+"""
 _PREFIX = "train/"
 
 
 def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
-    """Return the metric of each signal about a policy. Without a reward of the training, most of these names mean other things."""
+    """Return the metric of each signal about a policy. Most names count only if a reward of the training was logged, because they
+    have other meanings elsewhere.
+    """
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
     chosen: dict[Signal, str] = dict([("chosen_logp", by_name[name]) for name in _CHOSEN if name in by_name][:1])
     found = {
@@ -38,5 +42,7 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
 
 
 def is_diagnostic(name: str) -> bool:
-    """Return True if the metric describes the state of a policy and not its quality, in training or in an evaluation."""
+    """Return True if the metric describes the state of a policy, such as its entropy, rather than its quality; in training or in an
+    evaluation.
+    """
     return name.removeprefix(_PREFIX).removeprefix("eval_") in _DIAGNOSTICS

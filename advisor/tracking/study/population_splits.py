@@ -1,4 +1,4 @@
-"""Evidence that runs of one experiment form separate populations. Trials of one search would rarely show it."""
+"""Splits runs of one experiment into separate populations, by evidence that trials of one search would rarely show."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from advisor.tracking.study import declared, inference
 
 PARENT = "mlflow.parentRunId"
 _LEVEL = 0.01
-"""Maximum probability with which runs of one search would look like separate populations by chance, for each test."""
+"""Maximum p-value of each test: probability that runs of one search look like separate populations by chance."""
 _MIN_DIGITS = 6
-"""Minimum significant digits of a number that a sampler drew; people type fewer."""
+"""Minimum number of significant digits at which a number counts as drawn by a sampler; people type fewer digits."""
 _TASKS = frozenset("dataset datasets corpus task env environment benchmark problem".split())
 _TASK_TAGS = frozenset("dataset datasets corpus task benchmark".split())
-"""Nouns of tags; a tag `environment` often names where a run was started."""
+"""Nouns that end the name of a tag with a dataset or task. "environment" is left out, because such a tag often names where a run
+was started.
+"""
 _MODELS = frozenset("model arch architecture backbone network net encoder".split())
 _NAMED = frozenset("name id type".split())
 
@@ -82,7 +84,9 @@ def _by_parent(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Separate runs with numbers that a sampler drew from runs with typed numbers, if one kind follows the other."""
+    """Separate runs with numbers that a sampler drew from runs with numbers that a person typed, if all runs of one kind precede
+    the other kind.
+    """
     groups = _two_groups(chosen, "drawn at random", "set by hand", lambda i: _is_drawn(experiment.runs[i]))
     if groups is None or min(map(len, groups.values())) < 2:
         return None
@@ -92,7 +96,8 @@ def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
     """Separate runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
 
-    A failed run may have logged only some of its parameters, so it is assigned to the kind of runs that it resembles most.
+    A failed run may have logged only some of its parameters, so it is assigned to the group of runs whose parameter names it shares
+    most.
     """
     raw = [experiment.runs[i].params for i in chosen]
     if inference.logged_same_parameters(raw):
@@ -124,7 +129,7 @@ def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
 
 
 def _likeness(names: frozenset[str], others: frozenset[str]) -> float:
-    """Return the share of common names."""
+    """Return the share of names that two sets have in common."""
     return len(names & others) / max(len(names | others), 1)
 
 
@@ -139,7 +144,9 @@ _SPLITS: tuple[Callable[[Experiment, Sequence[int]], Groups | None], ...] = (
 
 
 def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str]) -> list[str]:
-    """Return the parameters, or the user's tags, whose names end with one of the nouns and that have several words as values."""
+    """Return the parameters, or the user's tags, whose names end with one of the nouns and whose values are several different
+    words.
+    """
     found = []
     runs = [experiment.runs[i] for i in chosen]
     params = {n for run in runs for n in run.params}

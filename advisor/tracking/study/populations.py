@@ -23,7 +23,7 @@ from advisor.tracking.study.probes import select_runs
 from advisor.tracking.study.run_filters import filter_for
 
 _MIN_RUNS = 3
-"""Minimum runs of the largest population; with fewer, the experiment is not a study."""
+"""Minimum number of runs in the largest population; with fewer, the experiment is not a study."""
 _MAX_LISTED = 4
 """Maximum number of other populations that a message lists."""
 
@@ -43,8 +43,8 @@ def select_population(
     """Return the runs to analyse, and the decisions about the other runs.
 
     selection: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
-    members. declared_study: True if a study file declares the space; only test runs are then separated. Raises AdvisorError if
-    no run matches `selection`, or if no population has enough runs.
+    members. declared_study: True if a study file declares the space; in this case, only test runs are separated. Raises
+    AdvisorError if no run matches `selection`, or if no population has enough runs.
     """
     if selection == "all":
         return Population(experiment)
@@ -63,7 +63,8 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study_message(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly the group's runs.
+    # Titles such as "a sweep" or "cnn" are not filters, so each group is listed with a filter that selects exactly the group's
+    # runs.
     listed = _list_groups(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
@@ -77,7 +78,9 @@ def select_population(
 
 
 def _without_test_runs(experiment: Experiment) -> Population:
-    """Leave out runs that `advisor run` did not start, if they planned another number of steps than all trials that it started."""
+    """Leave out test runs: runs that `advisor run` did not start and whose planned number of steps differs from that of all trials
+    that it started.
+    """
     planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
     launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
     lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}
@@ -119,7 +122,7 @@ def _select_members(experiment: Experiment, chosen: Sequence[int]) -> Experiment
 
 
 def _runs_with_value(experiment: Experiment, selection: str) -> Population:
-    """Return the runs whose parameter has the value in `selection`, PARAMETER=VALUE."""
+    """Return the runs whose parameter has the value that `selection` states, in the form PARAMETER=VALUE."""
     name, equals, text = (part.strip() for part in selection.partition("="))
     values = Counter(run.params[name] for run in experiment.runs if name in run.params)
     if not equals or not values:

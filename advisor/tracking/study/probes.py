@@ -14,9 +14,9 @@ from advisor.tracking.runs import Experiment, Points
 
 
 def without_probes(experiment: Experiment) -> Experiment:
-    """Return the experiment without its probes; if it has only probes, return those of the most frequent kind.
+    """Return the experiment without its probes; if all runs are probes, return only the probes of the most frequent kind.
 
-    A warning states the number of excluded runs. Users can select them with a filter.
+    A warning states the number of excluded runs. Users can analyse probes by selecting them with a filter.
     """
     kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
     if len(set(kinds)) <= 1:
@@ -33,7 +33,7 @@ def without_probes(experiment: Experiment) -> Experiment:
 
 
 def without_reports(experiment: Experiment) -> Experiment:
-    """Return the experiment without the run that holds its reports."""
+    """Return the experiment without its report run, which holds the reports."""
     keep = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
     return experiment if keep.all() else select_runs(experiment, keep)
 

@@ -1,7 +1,7 @@
 """Finds hyperparameters that follow from others (tokens = steps x batch size, min_lr = lr / 10), and the length of training under
 any name.
 
-A relation must hold in nearly all trials, and in more of them than independent hyperparameters would agree by chance.
+A relation must hold in nearly all trials, and in more trials than it would hold by chance between independent hyperparameters.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _LEVEL = 0.01
 _MIN_AGREEMENT = 0.95
 """Minimum share of the trials in which a relation holds."""
 _MIN_VALUES = 3
-"""Minimum distinct values of each related number."""
+"""Minimum number of distinct values of each hyperparameter in a relation."""
 _MAX_NAMES = 40
 """Maximum number of varying numbers among which relations of three numbers are sought."""
 _TOLERANCE = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
 _SAMPLE_SIZES = 24, 192
-"""Numbers of trials in which a formula is tried first. A relation that most of these trials contradict cannot hold in nearly all
-trials.
+"""Numbers of trials on which a formula is tested first, before all trials are used. A relation that most of these trials contradict
+cannot hold in nearly all trials.
 """
 _SCREENING_TRIALS = 64
-"""Number of trials in which a function of two hyperparameters is tried first."""
+"""Number of trials on which it is tested first whether two hyperparameters determine a third."""
 _EXPOSURE_WORDS = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
@@ -52,7 +52,7 @@ _PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """A hyperparameter that others determine."""
+    """A hyperparameter whose value other hyperparameters determine."""
 
     name: str
     others: tuple[str, ...]
@@ -83,7 +83,7 @@ def find_dependent(params: Sequence[Mapping[str, Value]], keep: Collection[str] 
 
 
 def has_unknown_role(name: str) -> bool:
-    """Return True if the name is not that of a common hyperparameter, so that only the trials show the role."""
+    """Return True if the name is not that of a common hyperparameter, so that only the trials' values can show its role."""
     return _importance_rank(name) <= (1,) and not belongs_to_optimizer(name)
 
 
@@ -95,7 +95,7 @@ def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float
     pairs = [
         (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
     ]
-    # A pair equal to that of the trial before is no evidence; see `_relation_holds`.
+    # A pair that equals the pair of the preceding trial is not evidence; see `_relation_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
@@ -111,7 +111,7 @@ def steps_per_unit(values: Sequence[Value | None], ends: Sequence[int]) -> float
 
 
 def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
-    """Return the number of trials that have the largest ratio of steps to length."""
+    """Return the number of trials whose ratio of steps to stated length equals the largest ratio."""
     return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
@@ -123,7 +123,7 @@ def _is_number(value: object) -> bool:
 
 
 def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
-    """Return the numbers that vary enough, by name, as arrays of shape (trials,) with NaN if missing."""
+    """Return the numeric hyperparameters with enough distinct values, by name, as arrays of shape (trials,); NaN if missing."""
     names = sorted({n for p in params for n in p})
     columns = {}
     for name in names:
@@ -134,10 +134,12 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
 
 
 def _importance_rank(name: str) -> tuple[int]:
-    """Return the rank of a name. Of related hyperparameters, the one with the lowest rank follows from the others."""
+    """Return the importance rank of a hyperparameter by its name. Of related hyperparameters, the one with the lowest rank counts
+    as dependent.
+    """
     if counts_training(name) or _EXPOSURE_WORDS & set(words_of(name)):
         return (0,)
-    if is_batch_size(name):  # a rate that was scaled with the batch size depends on it
+    if is_batch_size(name):  # a learning rate that was scaled with the batch size depends on the batch size
         return (5,)
     if is_learning_rate(name):
         return (4,)
@@ -185,7 +187,7 @@ def _candidate_relations(values: FloatArray, others: Mapping[str, FloatArray]) -
         for p, q in _PAIRS:
             ratio = own - p * logs[a] - q * logs[b]
             known = ratio[np.isfinite(ratio)]
-            # Most settings must agree on the factor; testing a few first makes hundreds of parameters fast.
+            # Most settings must agree on the factor; testing a few settings first keeps the search fast for hundreds of parameters.
             if len(known) >= _MIN_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
                 yield from _product(values, ((a, others[a], p), (b, others[b], q)))
 
@@ -212,7 +214,7 @@ def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number
 
 
 def _finite_ratios(ratios: FloatArray) -> FloatArray:
-    """Return the ratios with NaN for those that are infinite or zero."""
+    """Return the ratios, with infinite ratios and zeros replaced by NaN."""
     return np.where(np.isfinite(ratios) & (ratios != 0), ratios, np.nan)
 
 
@@ -274,7 +276,7 @@ def _named(name: str) -> str:
 
 
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
-    """Return True if the values agree with the prediction in nearly all trials, and not by chance.
+    """Return True if the values agree with the predicted values in nearly all trials, and in more than by chance.
 
     A trial is evidence only if its values differ from those of the preceding trial, because values that nobody changed between two
     trials agree by design.
@@ -291,7 +293,7 @@ def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bo
 
 
 def _chance_of_agreement(values: FloatArray, tolerance: FloatArray) -> float:
-    """Return the probability that two settings agree in this number within the tolerance by coincidence."""
+    """Return the probability that the values of this number in two settings agree within the tolerance by chance."""
     ordered = np.sort(values)
     width = float(np.median(tolerance))
     near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(
@@ -322,7 +324,8 @@ def _discrete_values(params: Sequence[Mapping[str, Value]]) -> dict[str, _Discre
 
 
 def _dependent_by_levels(name: str, levels: Mapping[str, _DiscreteValues]) -> Dependent | None:
-    """Return the number as dependent if two discrete hyperparameters determine it and it has more values than each of them.
+    """Return the hyperparameter as dependent if two discrete hyperparameters determine its value and it has more distinct values
+    than each of them.
 
     For example, the number of weights follows from depth and width.
     """

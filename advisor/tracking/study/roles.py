@@ -21,14 +21,16 @@ _OVERRULE = "--study FILE with these parameters"
 
 @dataclass(frozen=True, slots=True)
 class ParameterRoles:
-    """Parameters with a role in the study that only the trials show."""
+    """Parameters whose role in the study only the trials' values show."""
 
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from others."""
     lengths: Mapping[str, Parameter]
     """Parameters that are the length of training, by the trials' last steps. Lengths are fixed, because no study searches them."""
     left_out: frozenset[str]
-    """Duplicates of other parameters, and numbers that others determine."""
+    """Parameters to leave out: duplicates of other parameters, and numbers that other parameters determine without a
+    known formula.
+    """
     steps: tuple[int | None, ...]
     """Planned number of steps of each trial, read from a parameter in `lengths`; None if unknown."""
     steps_per_unit: Mapping[str, float]
@@ -37,14 +39,15 @@ class ParameterRoles:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters whose role differs from the one that their values alone suggest."""
+        """All parameters with a special role: derived parameters and lengths of training."""
         return {**self.derived, **self.lengths}
 
 
 def parameter_roles(
     params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
 ) -> ParameterRoles:
-    """Return the roles. params: values of each trial, shape (trials,). declared: names in the study file, which keep their role.
+    """Return the roles of the parameters. params: values of each trial, shape (trials,). declared: names in the study file, which
+    keep their role.
 
     last_steps: last logged step of each trial, shape (trials,).
     """

@@ -12,7 +12,7 @@ _MAX_IDS = 5
 
 
 def filter_for(experiment: Experiment, members: Collection[int]) -> str | None:
-    """Return the shortest of the candidate filters that select exactly the runs at these indices; None if there is none."""
+    """Return the shortest candidate filter that selects exactly the runs at the indices `members`; None if no candidate does."""
     wanted = frozenset(members)
     # Values and keys with quotes would need escape sequences, which MLflow's filters lack.
     return next((text for text, runs in _candidates(experiment, wanted) if runs == wanted), None)

@@ -21,37 +21,44 @@ from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.silent_failures import ObjectiveCosts
 
 _MAX_SHORT_LENGTH = 0.95
-"""Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
+"""Maximum length at which a trial counts as short, as a share of the longest trial; lengths are measured in steps, evaluations and
+examples.
+"""
 _INTERRUPTED_LEVELS = 0.1, 0.5
-"""Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: the usual one, and the one
-for ends at rungs or right after an evaluation. The usual p-value is the share of studies in which crashes are mistaken for pruning.
+"""Maximum p-values at which trials with finite curves that failed without an error, or were killed, count as pruned: the usual
+limit, and the limit for trials that end at rungs or right after an evaluation. The usual limit is the share of studies in which
+crashes are mistaken for pruning.
 """
 _FINISHED_LEVELS = 0.001, 0.5
-"""The same p-values for short trials that ended normally. Most of these trials had another planned length or a time limit; few were
-pruned.
+"""The same two limits for short trials that ended normally. Most of these trials had another planned length or a time limit; few
+were pruned.
 """
 _CHOSEN_LEVELS = 0.001, 0.05
-"""The same p-values for short trials that ended normally, if a hyperparameter sets the length of training."""
+"""The same two limits for short trials that ended normally, if a hyperparameter sets the length of training."""
 _RUNGS = 0.001
-"""Maximum p-value for an end at rungs: the probability that trials that end at random have as few distinct lengths."""
+"""Maximum p-value at which trials count as ending at rungs: the probability that trials with random ends have as few distinct
+lengths.
+"""
 _MAX_DELAY = 0.05
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
 _MIN_DENSITY = 5
-"""Minimum points of another metric per evaluation that show whether a trial ended right after an evaluation or at any time."""
+"""Minimum number of points per evaluation of a metric other than the objective, to show whether a trial ended right after an
+evaluation.
+"""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
-"""Minimum number of short trials that show early stopping."""
+"""Minimum number of short trials to detect early stopping."""
 _MIN_EXPLAINED = 0.9
-"""Minimum share of the trials that a patience must explain."""
+"""Minimum share of the trials whose ends a patience must explain."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Common values of `min_delta`: early stopping starts to count anew after an improvement by at least this amount."""
+"""Common values of `min_delta`, the minimum improvement after which early stopping restarts its count of evaluations."""
 _MAX_MONITORED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Early stopping: the stopped trials, each of which ended `evaluations` evaluations after its best evaluation."""
+    """Early stopping by patience: the stopped trials, each of which ended `evaluations` evaluations after its best evaluation."""
 
     trials: tuple[int, ...]
     evaluations: int
@@ -60,7 +67,7 @@ class Patience:
 
 
 def short_trials(costs: ObjectiveCosts, params: Sequence[Mapping[str, Value]]) -> BoolArray:
-    """Return a mask (trials,) of the trials that are shorter than the longest in steps, evaluations and examples."""
+    """Return a mask (trials,) of the trials that are shorter than the longest trial in all of steps, evaluations and examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
     examples = steps * np.array([from_params.batch_size(p) for p in params])
@@ -114,7 +121,7 @@ class _LastRank:
 
     step: int
     worse_than: float
-    """Number of continuing trials that were better at this step; ties count half."""
+    """Number of trials that continued past this step and were better at it; ties count half."""
     passers: int
     """Number of trials that continued past this step."""
 
@@ -124,8 +131,8 @@ class _LastRank:
 
 
 def _chance_of_ranks(ranks: Sequence[_LastRank]) -> float:
-    """Return the probability that trials rank this low by chance: van Elteren's test, which combines a Mann-Whitney test for each
-    trial's end.
+    """Return the probability that trials rank this low by chance: the p-value of van Elteren's test, which combines one
+    Mann-Whitney test for the end of each trial.
     """
     excess = variance = 0.0
     for step in {r.step for r in ranks}:
@@ -137,8 +144,8 @@ def _chance_of_ranks(ranks: Sequence[_LastRank]) -> float:
 
 
 def _end_at_rungs(costs: ObjectiveCosts, trials: Sequence[int]) -> bool:
-    """Return True if the trials end after few different numbers of evaluations, but at least two, because a bug can end all at one
-    step.
+    """Return True if the trials have few distinct numbers of evaluations. At least two are required, because a bug can end all
+    trials at one step.
     """
     longest = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
@@ -161,10 +168,10 @@ class _ContinuedTrials:
         self._others: dict[int, FloatArray] = {}
 
     def rank(self, trial: int, *, repeats: bool) -> _LastRank | None:
-        """Return the trial's rank among the trials that continued; None if no trial did.
+        """Return the trial's rank among the trials that continued past its last evaluation; None if no trial continued.
 
-        repeats: whether to count a longer trial if another run of the same setting ended by this step; a person may have trained
-        a good setting longer, so this is right only with rungs.
+        repeats: whether to count a longer trial if another run of the same setting ended by this step; a person may have trained a
+        good setting longer, so this is right only with rungs.
         """
         curve = self._curves[trial]
         if not len(curve):
@@ -196,7 +203,7 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
     """Return a mask (trials,) of the trials that logged other metrics well after their last evaluation, so they were still
     training.
 
-    Metrics that the longest trials log after training do not count.
+    Metrics that the longest trials log only after training are ignored.
     """
     last = axes.last_steps(blocks).astype(np.float64)
     ends = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
@@ -208,7 +215,7 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: ObjectiveC
 
 
 def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collection[str] = ()) -> bool:
-    """Return True if a hyperparameter that is the length of training, by its name or as one of `lengths`, varies."""
+    """Return True if a hyperparameter varies that is the length of training, according to its name or to `lengths`."""
     names = {n for p in params for n in p if counts_training(n) or n in lengths}
     return any(len({p.get(name) for p in params}) > 1 for name in names)
 
@@ -231,8 +238,8 @@ def find_early_stopped(
 ) -> Patience | None:
     """Return the trials that stopped a constant number of evaluations after their best evaluation; None if no number fits.
 
-    The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
-    The number is computed with several common values of `min_delta`; the value that explains the most endings is used.
+    The number must fit nearly all short trials, and almost no trial may have continued for longer without an improvement. The
+    number is computed with several common values of `min_delta`; the value that explains the ends of most trials is used.
     """
     if sum(is_short[t] for t in trials) < _MIN_STOPPED:
         return None
@@ -250,9 +257,9 @@ def find_early_stopped(
 def _fit_patience(
     waits: Sequence[Sequence[int]], trials: Sequence[int], is_short: BoolArray
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return the patience that ended most short trials, and all trials that it ended; None if it does not explain the study.
+    """Return the patience that ended most short trials, with all trials that it ended; None if it does not explain enough trials.
 
-    waits: waits of each trial; see `_evaluations_without_improvement`.
+    waits: evaluations without improvement of each trial; see `_evaluations_without_improvement`.
     """
     ends = [waits[t][-1] for t in trials if is_short[t]]
     patience, fitting = Counter(ends).most_common(1)[0]

@@ -1,8 +1,8 @@
-"""Finds, by their curves alone, trials that failed although their process ended normally.
+"""Finds trials whose process ended normally, but whose curves show that the training failed.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
 training loss lost most of what they had gained. A trial learned nothing if the objective never left a degenerate plateau, such as
-ln 10, that most other trials left sooner, or if the result is no better than such a plateau after the same amount of training.
+ln 10, that most other trials left sooner, or if its result is no better than such a plateau after the same number of steps.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from advisor.model.study import Curve, CurveBlock, Status
 from advisor.tracking.study import metric_names
 
 _MIN_FLAT = 3
-"""Minimum number of evaluations that show a plateau."""
+"""Minimum number of evaluations on a plateau to recognise it."""
 _TAIL = 0.1
-"""Minimum share of a trial's evaluations that shows that it ended on a constant."""
+"""Minimum share of a trial's evaluations, at its end, that must be constant for the trial to have collapsed to a constant."""
 _FLAT = 0.02
 """Maximum range of the values on a plateau, as a share of the plateau's distance from the best result. Our choice."""
 _CONSTANT = 0.01
@@ -38,13 +38,13 @@ _MIN_LATER_GAIN = 0.05
 that training went on and only the logged loss is wrong.
 """
 _BEYOND_NOISE = 5.0
-"""Minimum gain that a trial loses, in median differences of successive evaluations afterwards. Our choice."""
+"""Minimum gain that a collapsed trial loses, in median differences between successive evaluations after the loss. Our choice."""
 _MAX_STUCK = 0.5
-"""Maximum share of trials on a plateau. With a larger share, the study is at fault and not single trials."""
+"""Maximum share of trials on a plateau at which these trials count as failed. A larger share means a fault of the whole study."""
 _MAX_CLASSES = 1000
 _MIN_EXAMPLES = 5
-"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. Of five
-examples that only one of two equally good trials gets right, all belong to the same given trial with probability 1/32 (sign test).
+"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. If two
+equally good trials differ in five examples, a given one of them is right in all five with probability 1/32 (sign test).
 """
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
@@ -96,7 +96,7 @@ def find_silent_failures(
     chance: float | None,
     examples: float = math.inf,
 ) -> dict[int, TrialEnd]:
-    """Return the kind of failure of each of these trials whose curves show one.
+    """Return the kind of failure for each of the given trials whose curves show a failure.
 
     chance: cost of random guessing, if known. examples: number of validation examples, infinite if unknown.
     """
@@ -116,7 +116,7 @@ def find_silent_failures(
 
 
 def _non_finite_loss(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
-    """Return the clause that the objective or a loss stays non-finite to its end; empty if training went on."""
+    """Return a clause that says that the objective or a loss stays non-finite to its end; empty if training went on."""
     curve = costs.curves[trial]
     losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss(m)}
     losses = {m: loss for m, loss in losses.items() if len(loss)}
@@ -141,7 +141,7 @@ def _is_loss(metric: str) -> bool:
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     """Return True if only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
-    A training loss that ends before the last evaluation is evidence only if its next value is due after that evaluation.
+    A training loss whose last point precedes the last evaluation is evidence only if its next point was due after this evaluation.
     """
     finite = [
         c
@@ -160,7 +160,7 @@ def _usual_interval(curve: Curve) -> float:
 def _training_continued(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
     """Return True if training went on after a loss was not finite from `step` on: the objective still improved.
 
-    single: only the last logged loss is not finite. A single such loss may be one skipped batch, unless the objective fell back to
+    single: True if only the last logged loss is not finite; this may be a single skipped batch, unless the objective fell back to
     its start.
     """
     finite = curve.finite
@@ -187,7 +187,7 @@ def _count_trailing_true(mask: BoolArray) -> int:
 
 
 def _collapse(costs: ObjectiveCosts, trial: int) -> str:
-    """Return the clause that the trial lost what it had gained and stayed at a constant; empty otherwise."""
+    """Return a clause that says that the trial lost its gain and stayed constant; empty if it did not."""
     curve = costs.curves[trial].finite
     first, best = float(curve.values[0]), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
@@ -202,7 +202,7 @@ def _collapse(costs: ObjectiveCosts, trial: int) -> str:
 
 
 def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, trial: int) -> str:
-    """Return the clause that the trial and its training loss lost most of what they had gained; empty otherwise.
+    """Return a clause that says that the trial's objective and training loss both lost most of their gain; empty if they did not.
 
     A broken classifier guesses one class after another, so its accuracy need not be constant.
     """
@@ -242,7 +242,7 @@ def _levels_if_lost(loss: FloatArray, share: float) -> tuple[float, float] | Non
 
 
 def _cost_before(costs: ObjectiveCosts, curve: Curve, metric: str, loss: Curve) -> float:
-    """Return the trial's cost before it learned: its first one, or the first training loss if the objective is the same loss."""
+    """Return the cost before learning: the first cost, or the first training loss if it measures the objective's quantity."""
     first = float(curve.values[0])
     if metric_direction.quantity(costs.metric) != metric_direction.quantity(metric) or loss.steps[0] >= curve.steps[0]:
         return first
@@ -263,9 +263,9 @@ def _running_median(values: FloatArray, width: int) -> FloatArray:
 
 
 def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
-    """Return the maximum number of evaluations in a row at this level after which a trial went on to another one.
+    """Return the maximum number of consecutive evaluations that a trial spent at this level before it left the level.
 
-    For example, a success rate may be zero for a while. A trial that once left a level may leave it again.
+    For example, a success rate may be zero for a while. A trial that once left a level may leave it a second time.
     """
     longest = 0
     for curve in curves:
@@ -275,8 +275,8 @@ def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
 
 
 def _min_plateau_distance(costs: ObjectiveCosts, examples: float) -> float:
-    """Return the smallest distance between a plateau and the best result that the number of validation examples can show; 0 if
-    unknown.
+    """Return the minimum distance between a plateau and the best result that is detectable with this number of validation examples;
+    0 if the number is unknown.
     """
     if "accuracy" not in metric_direction.quantity(costs.metric):
         return 0.0
@@ -287,7 +287,8 @@ def _min_plateau_distance(costs: ObjectiveCosts, examples: float) -> float:
 def _trials_on_plateaus(
     costs: ObjectiveCosts, trials: Sequence[int], chance: float | None, min_distance: float
 ) -> dict[int, TrialEnd]:
-    """Return the trials that never left a degenerate plateau: a level of chance, one that trials share, or an exact constant.
+    """Return the trials that never left a degenerate plateau: a level of random guessing, a level that several trials share, or an
+    exact constant.
 
     min_distance: minimum distance of a plateau from the best result.
     """
@@ -351,13 +352,13 @@ def _no_better_than_plateau(
 
 
 def _curve_fell(values: FloatArray, distance: float) -> bool:
-    """Return whether the curve's later half lies clearly below its first quarter, so that the trial learned something."""
+    """Return True if the curve's later half lies clearly below its first quarter, so that the trial learned something."""
     start = float(np.median(values[: max(len(values) // 4, 1)]))
     return start - float(np.median(_last_half(values))) > _MOVED * distance
 
 
 def _curves_below(costs: ObjectiveCosts, max_cost: float) -> list[Curve]:
-    """Return the curves whose last half is mostly below this cost: noise alone must not count as leaving a level."""
+    """Return the curves whose last half is mostly below this cost; a few noisy values do not show that a trial left a level."""
     known = [c for c in costs.curves if len(c.finite)]
     return [c for c in known if float(np.median(_last_half(c.finite.values))) < max_cost]
 

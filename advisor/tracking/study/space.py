@@ -29,7 +29,7 @@ class Space:
     inferred: Mapping[str, str]
     """Entries for `Study.inferred`."""
     warnings: tuple[str, ...]
-    """Warnings about trials with values outside the declared search space."""
+    """Warnings about trials whose values lie outside the declared search space."""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -54,7 +54,7 @@ def build_space(
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
         for name, parameter in guessed.items()
-        # Other entries describe the objective. A parameter that never varies needs no inference.
+        # Remaining entries describe the objective. A parameter that never varies needs no inference.
         if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
     name = (experiment.name or "study")[: MAX_NAME - _RESERVED]

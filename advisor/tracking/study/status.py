@@ -1,6 +1,6 @@
 """Determines how each trial ended, from tags, the process's status and the curves of all trials.
 
-Tags come first: a user overrules a decision with the tag `advisor.status` on the run.
+Tags take precedence, so that users can overrule a decision with the tag `advisor.status` on the run.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is missing because a hook does not know why a training ended early, and a
-hook's "complete" because a tuner may have shortened the planned length.
+"""Statuses that are accepted from a tag. "stopped" is left out because a hook does not know why a training ended early, and a
+hook's "complete" is left out because a tuner may have shortened the planned length.
 """
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
@@ -114,7 +114,7 @@ def _validation_examples(runs: Sequence[Run]) -> float:
 
 
 def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> TrialEnd | None:
-    """Return how the trial ended according to tags or the process's status; None if only the curves can show it."""
+    """Return the end of the trial according to tags or the process's status; None if only the curves can show how it ended."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return TrialEnd("pruned")
@@ -140,8 +140,8 @@ def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
 
 
 def _stopped_end(run: Run, guard_stop: GuardStop) -> TrialEnd:
-    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded
-    the end.
+    """Return the end of a trial that the guard stopped. Such a run may look like a crash until the launcher has recorded the
+    guard's stop.
     """
     tag = run.tags.get(contract.TAG_STATUS)
     status: Status = "diverged" if "diverged" in (tag, guard_stop.status) else "pruned"
@@ -268,7 +268,7 @@ def _launch_failures(trials: int, errors: Sequence[str]) -> list[Decision]:
 
 
 def _failed_evaluations(ends: Sequence[TrialEnd], costs: ObjectiveCosts) -> list[Decision]:
-    """Return the decision to leave out evaluations that are not finite, in trials whose training went on."""
+    """Return the decision to ignore evaluations that are not finite, in trials whose training went on afterwards."""
     trained = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
     missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]
     if not missing:

@@ -1,4 +1,4 @@
-"""Recognises trainings that stopped when the objective reached a target; the results of such trainings are equal by design."""
+"""Recognises trials that stopped when the objective reached a target; the results of such trials are equal by design."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ studies of fixed length.
 MIN_EVALUATIONS = 3
 """Minimum number of evaluations of a trial that stopped at a target."""
 MIN_RATIO = 1.1
-"""Minimum ratio of the longest to the shortest trial that stopped at a target. At a smaller ratio, results are compared as if
-all trials had the same length. Our choice.
+"""Minimum ratio of the longest to the shortest trial that stopped at a target. At a smaller ratio, the trials count as equally long
+and their results are compared. Our choice.
 """
 FULL = 0.9
-"""Minimum length of a trial that never reached the target, as a share of the longest trial, to have had the time for it."""
+"""Minimum length, as a share of the longest trial, at which a trial that never reached the target had enough time to reach it."""
 
 
 def add_target(study: Study) -> Study:
-    """Return the study with the target at which its training stopped, and a warning; unchanged if there is none."""
+    """Return the study with a warning and the target at which its trials stopped; unchanged if there is no such target."""
     reached = _stopped_at_target([t for t in study.trials if study.comparable[t.index]], study)
     if not reached:
         return study

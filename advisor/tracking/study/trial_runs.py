@@ -56,9 +56,10 @@ def _without_parents(experiment: Experiment, objective: str) -> list[int]:
 
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
-    """Return True if a parent run is a trial: its children vary a hyperparameter that it has, or vary none.
+    """Return True if a parent run is a trial: its children vary a hyperparameter that the parent logged, or vary no hyperparameter.
 
-    Children that vary none are folds or repeats. A sweep's parent run is not a trial, even if it logs the sweep's best value.
+    Children that vary no hyperparameter are folds or repeats. A sweep's parent run is not a trial, even if it logs the sweep's best
+    value.
     """
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
@@ -69,8 +70,8 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
 def _find_evaluation_runs(experiment: Experiment, indices: Sequence[int]) -> set[int]:
     """Return the indices of runs that a tool created only to evaluate a trained model.
 
-    Such runs have no parameters and one point per metric, while the other runs have parameters and longer curves. A trial that a
-    launcher has just created has no parameters for a moment.
+    Such runs have no parameters and one point per metric, while the experiment's trials have parameters and longer curves. A trial
+    that a launcher has just created has no parameters for a moment either, but it has the tag `TAG_TRIAL`.
     """
     without_params = {
         i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags

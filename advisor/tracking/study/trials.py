@@ -31,7 +31,7 @@ class Trials:
     """Value for `Study.unit`."""
     warnings: tuple[str, ...]
     roles: ParameterRoles
-    """Hyperparameters that others determine, or that are the length of training under another name."""
+    """Roles of hyperparameters that others determine, or that are the length of training under an unusual name."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about the parameters, and about the ends of the trials."""
 
@@ -155,7 +155,9 @@ def _is_seed(words: Sequence[str]) -> bool:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs. Equal names are followed by the start of each run's id, as long as needed to differ."""
+    """Return the names of the runs. Equal names are followed by the start of each run's id, which is as long as needed for the
+    names to differ.
+    """
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)

@@ -48,7 +48,9 @@ class BatchChanged(Rule):
     """Minimum number of learning rates in a tuned round; with fewer, there is no best rate with a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding for each round that changed one of these settings without tuning the learning rate again."""
+        """Yield one finding for each round that changed the batch size or a related setting without tuning the learning
+        rate again.
+        """
         rounds = _trials_by_study(study)
         if len(rounds) < 2:
             parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
@@ -115,7 +117,7 @@ def _trials_by_study(study: Study) -> Mapping[str, list[Trial]]:
 
 
 def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
-    """Return a clause for each setting that differs between the two rounds and has one value within each."""
+    """Return a clause for each setting that has a single value within each of the two rounds and differs between the rounds."""
     changes = []
     for name, value_of in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
         old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}
@@ -147,7 +149,7 @@ def _rates(trials: list[Trial]) -> set[Value]:
 
 
 def _search_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
-    """Return the change of the search space to at least a decade around the later round's learning rates."""
+    """Return a change that searches at least one decade around the later round's learning rates."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
         if is_learning_rate(name) and used and not parameter.options:

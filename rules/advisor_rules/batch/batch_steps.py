@@ -149,7 +149,7 @@ def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsC
 
 
 def _action(fastest: float, knee: float) -> Message:
-    """Return what to do. `fastest`: batch size with the shortest time to the target, NaN if unknown."""
+    """Return the recommended action. `fastest`: batch size with the shortest time to the target; NaN if unknown."""
     if fastest == knee:
         return say(
             "Use a batch size of {size}: it reaches the target first and needs the least computing.", size=Number(knee)

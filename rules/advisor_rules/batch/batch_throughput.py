@@ -139,7 +139,7 @@ class BatchThroughput(Rule):
 
 @dataclass(frozen=True)
 class _Conclusion:
-    """Conclusion from the throughput, and the recommended batch size."""
+    """Conclusion from the throughput at different batch sizes, with the recommended batch size."""
 
     what: Message
     """The conclusion as a sentence without its full stop."""
@@ -148,7 +148,7 @@ class _Conclusion:
     """Recommended batch size; None if a bottleneck must be fixed first."""
     confidence: float
     larger: bool = False
-    """True if still larger batch sizes should be measured."""
+    """True if the throughput should be measured at even larger batch sizes."""
 
 
 def _plateau(best_speed: throughput.Throughput, next_speed: throughput.Throughput, probability: float) -> _Conclusion:
@@ -170,7 +170,7 @@ def _plateau(best_speed: throughput.Throughput, next_speed: throughput.Throughpu
 
 
 def _still_growing(largest: throughput.Throughput, out_of_memory: float, probability: float) -> _Conclusion:
-    """Return the conclusion for a growing throughput.
+    """Return the conclusion if the throughput still grows at the largest batch size.
 
     out_of_memory: smallest batch size that ran out of memory; NaN if there is none.
     """

@@ -72,7 +72,7 @@ class GpuUnderused(Rule):
         yield self._finding(study, underused, len(utilisations), memory)
 
     def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
-        """`memory`: used share of the device's memory; NaN if unknown."""
+        """`memory`: share of the device's memory that is used; NaN if unknown."""
         middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
         computing = Percent(1 - middle.value)
         action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
@@ -138,7 +138,7 @@ _ACTIONS = {
 
 
 def _idle_share(study: Study, trial: Trial) -> Ratio | None:
-    """Return the share of the time in which the trial's device was idle; None with too few samples."""
+    """Return the share of the time in which the trial's device was idle; None if there are too few samples of the utilisation."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None

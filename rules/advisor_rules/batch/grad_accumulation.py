@@ -79,7 +79,7 @@ class GradAccumulation(Rule):
         peak: float,
     ) -> Finding:
         """parts: micro-batches per step; micro_batch_size: examples in a micro-batch; fit: number of micro-batches that fit into
-        memory together; peak: maximum used share of the memory.
+        memory together; peak: maximum share of the device's memory that was used.
         """
         peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(micro_batch_size)
         fewer = math.ceil(parts / fit)
@@ -131,7 +131,7 @@ def _larger_parts(fewer: int, batch_size: float) -> Message:
 
 
 def _trials(accumulating: list[Trial], ended_count: int) -> Item:
-    """Return a phrase for the number of accumulating trials among the ended ones."""
+    """Return a phrase for the number of trials that accumulate gradients among the ended trials."""
     if ended_count == 1:
         return Name(accumulating[0].name)
     if len(accumulating) == ended_count:
@@ -140,7 +140,7 @@ def _trials(accumulating: list[Trial], ended_count: int) -> Item:
 
 
 def _parameter(trial: Trial) -> str | None:
-    """Return the hyperparameter that is the number of micro-batches per step; None without one."""
+    """Return the name of the hyperparameter that sets the number of micro-batches per step; None if there is none."""
     return next((n for n in trial.params if batches.is_accumulation_count(n)), None)
 
 

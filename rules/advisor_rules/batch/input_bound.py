@@ -16,7 +16,9 @@ from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.study import Study
 
 MIN_WAIT = 1e-3
-"""Minimum wait per step on a CPU, in seconds. A shorter wait is no longer than the 0.1 to 2 ms for a batch from another process."""
+"""Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show no
+problem.
+"""
 
 
 class InputBound(Rule):
@@ -138,7 +140,7 @@ class InputBound(Rule):
 
 
 def _action(times: timing.StepTimes) -> str:
-    """Return the first remedy for the measured waits."""
+    """Return the most promising remedy for the measured waits."""
     loader = timing.loader_facts(times.trial)
     if loader.get("workers") == 0:
         return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."

@@ -1,4 +1,6 @@
-"""The chance level and a test of whether trials are better. It is a known level, or else the first evaluation of a trial."""
+"""Determines the chance level (the score of a model that learned nothing) and tests whether trials are better. The chance level is
+a known level, or else a trial's first evaluation.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,26 @@ from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
 _REGRESSION_WORDS = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _ZERO_CHANCE_WORDS = set("mcc kappa r2 pearson spearman corr correlation".split())
 _PRECISION_WORDS = {"pr", "prc", "precision", "recall"}
-"""Words in names of metrics that are areas under a precision curve, for which guessing scores the share of positives."""
+"""Words in names of metrics that are areas under a precision-recall curve. Random guessing scores the share of positive examples in
+these metrics.
+"""
 _ERROR_WORDS = {"error", "err"}
 _ENTROPY_WORDS = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING_LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _MIN_INTERVAL = 10
-"""Minimum interval of evaluations, in steps, at which an evaluation at step 0 was made before training. With shorter intervals,
-step 0 may be the first epoch."""
+"""Minimum interval between evaluations, in steps, at which an evaluation at step 0 counts as made before training. At shorter
+intervals, step 0 may be the end of the first epoch.
+"""
 _MAX_LOSS_RATIO = 1.5
-"""Maximum ratio of a falling loss to the loss of random guessing. A larger ratio shows that the loss is a sum or has another unit.
-Our choice."""
+"""Maximum ratio of a falling loss to the loss of random guessing. At a larger ratio, the loss is not a mean over examples, but a
+sum, or has a different unit. Our choice.
+"""
 _MIN_REPETITIONS = 3
-"""Minimum number of evaluations per distinct value for the values to count as shares of single classes. Our
-choice."""
+"""Minimum number of evaluations per distinct value at which the values count as shares of single classes. Our choice."""
 _MIN_EQUAL_SHARE = 0.8
-"""Minimum share of the evaluations that are equal in a constant curve."""
+"""Minimum share of equal evaluations at which a curve counts as constant."""
 MATERIAL = 0.02
-"""Minimum fall of a loss that shows learning, as a share of the loss."""
+"""Minimum fall of a training loss that shows that a trial learned, as a share of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +53,40 @@ class ChanceLevel:
     perfect: float
     """Cost of a perfect score; NaN if unknown."""
     error: float
-    """Standard error of the cost of guessing."""
+    """Standard error of the cost of random guessing."""
     words: Message
     """Phrase for the chance level, for use after "better than"."""
     known: bool = True
-    """False if the chance level is unknown, so that a trial's first evaluation is used instead."""
+    """False if the trial's first evaluation is used because the chance level is unknown."""
     right: float = math.nan
-    """Share of right answers from guessing, in the metric's unit; NaN if the metric does not count answers."""
+    """Share of right answers that random guessing gets, in the metric's unit; NaN if the metric does not count right answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Gain of a trial's best level over guessing."""
+    """Gain of a trial's best level over random guessing."""
 
     trial: Trial
     level: ChanceLevel
     best: float
-    """Cost of the trial's best level, a median over a tenth of its evaluations; its best value if evaluations are few."""
+    """Cost of the trial's best level, a median over a tenth of its evaluations; its lowest cost if there are few evaluations."""
     error: float
-    """Standard error of the gain over guessing."""
+    """Standard error of the gain over random guessing."""
     p: float
     """p-value of the gain: probability that a trial that learned nothing gains as much."""
     scale: float
-    """Distance from guessing to a perfect score or, if that is unknown, the range of the study's results."""
+    """Distance in cost from random guessing to a perfect score or, if the perfect score is unknown, the range of the study's
+    results.
+    """
 
     @property
     def share(self) -> float:
-        """Gain over guessing as a share of the scale."""
+        """Gain over random guessing, as a share of `scale`."""
         return (self.level.cost - self.best) / self.scale
 
     @property
     def knows_perfect(self) -> bool:
-        """True if the scale ends at a perfect score."""
+        """True if `scale` is the distance from random guessing to a perfect score."""
         return math.isfinite(self.level.perfect)
 
     @property
@@ -88,7 +95,8 @@ class Skill:
         return math.isfinite(self.level.right)
 
     def above(self, material: float, alpha: float) -> bool:
-        """Return True if the gain significantly exceeds `material` times the scale, or the share that guessing gets right if lower.
+        """Return True if the gain significantly exceeds `material` times the scale, or the share of answers that guessing gets
+        right if this share is lower.
 
         If no perfect score is known, any significant gain counts.
         """
@@ -99,14 +107,14 @@ class Skill:
         return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
     def chance_below(self, share: float) -> float:
-        """Return the probability, from the noise, that the true gain is less than this share of the scale."""
+        """Return the probability that the true gain is less than `share` times the scale; only noise is taken into account."""
         if self.error <= 0:
             return float(self.share < share)
         return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
 
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
-    """Return the skill of each trial that can be compared with guessing; of all trials if a chance level is known."""
+    """Return the skill of each trial that can be compared with random guessing. If a chance level is known, all trials can."""
     known_level, observed_level = (
         _known_level(study),
         _constant_level(study, trials) or _one_answer_level(study, trials),
@@ -114,7 +122,7 @@ def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
     if known_level is None:
         known_level = observed_level
     elif observed_level is not None and observed_level.cost < known_level.cost:
-        # The chance level assumes classes of equal size, but one class is more frequent.
+        # A chance level for classes of equal size is too low if one class is more frequent.
         known_level = replace(observed_level, error=known_level.error, right=known_level.right)
     start = _usual_first_evaluation(study, trials)
     levels = [(trial, known_level or _first_evaluation(study, trial, start)) for trial in trials]
@@ -139,7 +147,9 @@ def _skill_of_trial(study: Study, trial: Trial, level: ChanceLevel) -> Skill:
 
 
 def _known_level(study: Study) -> ChanceLevel | None:
-    """Return the chance level from the level, number of classes or class sizes that trials logged, or from the metric's name."""
+    """Return the chance level, computed from the level, the number of classes or the class sizes that trials logged, or from the
+    metric's name.
+    """
     facts: dict[str, str] = {}
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
@@ -165,7 +175,9 @@ def _class_shares(facts: Mapping[str, str]) -> FloatArray:
 
 
 def _in_other_unit(study: Study, entropy: float) -> bool:
-    """Return True if a loss is not a mean over examples, because it fell by half and is still far above the loss of guessing."""
+    """Return True if a loss fell by half and is still far above the loss of random guessing, so that it is not a mean over
+    examples.
+    """
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
     is_entropy = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY_WORDS)
@@ -175,7 +187,9 @@ def _in_other_unit(study: Study, entropy: float) -> bool:
 
 
 def _level_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
-    """Return the values of a metric for (guessing, a perfect model); None if unknown. shares: of the classes, possibly empty."""
+    """Return the metric's values for (random guessing, a perfect model); None if unknown. shares: share of examples in each class,
+    possibly empty.
+    """
     words = set(words_of(metric))
     if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION_WORDS:
         return 0.5 * unit, unit
@@ -196,7 +210,7 @@ def _level_by_metric_name(metric: str, shares: FloatArray, unit: float) -> tuple
 
 
 def _level_with_error(study: Study, value: float, perfect: float, examples: float) -> ChanceLevel:
-    """Return a chance level with its sampling error over the examples, which is almost zero for a loss."""
+    """Return a chance level with its sampling error over the validation examples; this error is almost zero for a loss."""
     unit = unit_of_shares(study)
     share, words = value / unit, set(words_of(study.spec.objective.metric))
     counts_answers = perfect in (1.0, 100.0) or (bool(words & _ERROR_WORDS) and not words & _REGRESSION_WORDS)
@@ -212,8 +226,8 @@ def _constant_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | None
     """Return the best class share at which the scores of two or more trials are constant after the first evaluation, because their
     models always predict one class.
 
-    Their objective on training data must be constant too, or their training loss must not fall, because on a small validation set
-    even a learning model may score the same at each evaluation.
+    On a small validation set, a learning model may also score the same at each evaluation. We therefore also require that the
+    objective on training data is constant or that the training loss does not fall.
     """
     costs = []
     for trial in trials:
@@ -236,8 +250,8 @@ def _one_answer_level(study: Study, trials: Sequence[Trial]) -> ChanceLevel | No
     """Return the best score of the trials if every score equals the share of one class, as if the model always predicted this
     class.
 
-    Such scores take few values, which are shares of classes and sum to at most 1. In addition, the training loss must not end below
-    the loss of such answers.
+    Such scores take few distinct values, which are shares of classes and therefore sum to at most 1. In addition, the training loss
+    must not end below the loss of always answering with one class.
     """
     counts: Counter[float] = Counter()
     trial_count, best = 0, math.inf
@@ -281,7 +295,7 @@ def _constant_value(curve: Curve) -> float:
 
 
 def _first_evaluation(study: Study, trial: Trial, usual_range: tuple[float, float]) -> ChanceLevel | None:
-    """Return the trial's first evaluation, or the usual first evaluation if better, as the chance level.
+    """Return the trial's first evaluation as the chance level, or the study's usual first evaluation if that is better.
 
     Return None if the trial may have learned before its first evaluation.
     """

@@ -15,12 +15,12 @@ from advisor.model.space import counts_training
 from advisor.model.study import Study, Trial
 
 _MIN_RATIO, _MAX_RATIO = 1.5, 4.0
-"""Minimum and maximum ratio of the two lengths."""
+"""Minimum and maximum ratio of the two lengths of training in a pair of trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubling:
-    """A trial and a longer one with the same settings."""
+    """A pair of trials with the same settings, one of which trained longer."""
 
     short: Trial
     long: Trial
@@ -32,7 +32,7 @@ class Doubling:
 
 
 def read(study: Study) -> list[Doubling]:
-    """Return the pairs of complete trials with equal settings and planned lengths in a ratio of 1.5 to 4, best pair first."""
+    """Return the pairs of complete trials with equal settings whose planned lengths have a ratio of 1.5 to 4, best pair first."""
     groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
     for trial in study.ranked():
         curve = study.cost_curve(trial).finite
@@ -64,7 +64,7 @@ def _pair_trials(study: Study, short: Trial, long: Trial, ratio: float) -> Doubl
 def p_value(study: Study, pairs: list[Doubling]) -> float:
     """Return the one-sided p-value of the hypothesis that longer training gains nothing.
 
-    A paired t-test is used or, for one pair, the noise of results.
+    The p-value is that of a paired t-test; for a single pair, the gain is compared with the noise of results.
     """
     gains = np.array([p.gain for p in pairs])
     sd = noise.noise_between_seeds(study)[0] or noise.noise_between_steps(study)

@@ -1,4 +1,4 @@
-"""Causes of validation jumps between evaluations, and changes that reduce the jumps."""
+"""Finds causes of jumps in validation curves between evaluations, and changes that reduce the jumps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
 
 _MAX_P = 0.05
-"""Maximum median p-value at which training metrics count as jumping together with validation."""
+"""Maximum median p-value at which training metrics count as jumping at the same steps as validation metrics."""
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
@@ -31,7 +31,9 @@ def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
 
 
 def p_of_training_jumps(study: Study, trial: Trial) -> float:
-    """Return the p-value for the objective and a training metric jumping at the same steps; NaN if there is no training metric."""
+    """Return the p-value of the hypothesis that the objective and a training metric jump at unrelated steps; NaN if there is no
+    training metric.
+    """
     objective = study.cost_curve(trial).finite
     for signal in _TRAINING:
         training = study.curve(trial, signal).finite
@@ -52,8 +54,8 @@ def noise_remedy(
 
     The first cause to consider is a constant learning rate, then the model or the validation set.
 
-    constant: minimum final learning rate, as a share of its peak, that counts as not decayed; examples: ratio of the validation
-    examples that would separate the trials to the present ones.
+    constant: minimum final learning rate, as a share of its peak, that counts as not decayed; examples: number of validation
+    examples needed to separate the trials, as a multiple of the present number.
     """
     if any(rate_at_end(study, t) > constant for t in trials):
         why = "The learning rate does not decay, and validation jumps between late evaluations."

@@ -1,4 +1,6 @@
-"""Tests whether overfitting grows with the learning rate and with the fit of the training data, so that a low rate regularises."""
+"""Tests whether overfitting grows with the learning rate and with the fit of the training data, so that a low learning rate acts as
+a regulariser.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,23 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 5
-"""Minimum number of trials with which both rank correlations can be significant at the 5 % level."""
+"""Minimum number of trials at which both rank correlations (with the learning rate and with the training cost) can be significant
+at the 5 % level.
+"""
 MIN_EVALUATIONS = 6
 """Minimum number of evaluations of a trial to measure its overfitting."""
 _MAX_EXACT = 8
 """Maximum number of trials for an exact p-value; with more, Student's t is used."""
 _END_DIVISOR = 10
-"""The final level of a training curve is the median of its last points: the number of points divided by this number."""
+"""Divisor of a training curve's number of points; the median of the resulting number of last points is the curve's final level."""
 
 
 @dataclass(frozen=True)
 class RateOverfits:
     """Overfitting of n trials, ordered by their learning rate.
 
-    Trials that have a higher rate than the best trial but fit the training data no better are left out, because something else
-    hampers them.
+    Trials with a higher learning rate than the best trial that do not fit the training data better are left out, because their
+    problem is not overfitting.
     """
 
     rate: str
@@ -40,14 +44,15 @@ class RateOverfits:
     levels: FloatArray
     """Training cost at the end of each trial, shape (n,)."""
     p_rate: float
-    """p-value: overfitting grows with the learning rate only by chance; 1 if a searched regulariser is more closely related to it.
+    """p-value of the hypothesis that overfitting grows with the learning rate only by chance; 1 if overfitting is more closely
+    related to a searched regulariser.
     """
     p_training: float
-    """p-value: overfitting grows with the fit of the training data only by chance."""
+    """p-value of the hypothesis that overfitting grows with the fit of the training data only by chance."""
 
     @property
     def p(self) -> float:
-        """Larger of the two p-values."""
+        """Larger of `p_rate` and `p_training`."""
         return max(self.p_rate, self.p_training)
 
 

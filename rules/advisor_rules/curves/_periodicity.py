@@ -1,4 +1,4 @@
-"""Finds validation curves that repeat with a period, and compares the period with an epoch."""
+"""Finds periodic validation curves, and compares their period with the length of an epoch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from advisor.model.study import Curve, Study, Trial
 from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, periodicity
 
 _MIN_REGULAR_SHARE = 0.95
-"""Minimum share of intervals between evaluations that equal the usual interval if evaluations are evenly spaced."""
+"""Minimum share of equal intervals between evaluations at which the evaluations count as evenly spaced."""
 _PEAKS_PER_EPOCH = (1, 2, 3)
-"""Numbers of periods per epoch that count as caused by the epoch."""
+"""Numbers of periods per epoch at which the epoch counts as the cause of the period."""
 _MAX_P = 0.05
 """Maximum p-value at which two curves count as having the same period."""
 _USUAL_MOMENTUM = 0.9
@@ -36,9 +36,9 @@ class Cycle:
     epoch: float
     """Number of steps in an epoch; NaN if unknown."""
     p: float
-    """p-value times the number of curves examined; 1 for a period that momentum alone can cause."""
+    """p-value of the period times the number of curves examined (Bonferroni); 1 if momentum alone can cause the period."""
     blind: bool
-    """True if evaluations are too rare to show the period of an epoch, whose length is known."""
+    """True if the length of an epoch is known, but evaluations are too rare to show a period of one epoch."""
 
     @property
     def steps(self) -> float:
@@ -48,7 +48,7 @@ class Cycle:
     @property
     def part(self) -> int:
         """Number of periods per epoch, from 1 to 3; 0 if an epoch does not consist of 1 to 3 whole periods."""
-        # Frequencies are indistinguishable if they differ by less than one cycle over the whole curve.
+        # Two frequencies count as equal if they differ by less than one cycle over the whole curve.
         slack = self.strongest.period / len(self.curve)
         if not math.isfinite(self.epoch):
             return 0
@@ -78,8 +78,8 @@ def apparent_period(period: float) -> float:
 def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[str, Costs]]) -> list[Cycle]:
     """Return the strongest period of each evenly spaced curve, smallest p-value first.
 
-    If the length of an epoch is known, half of the significance level is reserved for its period. Trials with a cyclic learning
-    rate are left out, because their curves follow the learning rate.
+    If the length of an epoch is known, half of the significance level is reserved for the period of an epoch. Trials with a cyclic
+    learning rate are left out, because their curves follow the learning rate.
     """
     trials_without_cyclic_rate = [t for t in trials if not _has_cyclic_rate(study, t)]
     cycles = [
@@ -105,7 +105,9 @@ def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
 
 
 def _evaluation_interval(curve: Curve) -> int | None:
-    """Return the number of steps between evenly spaced evaluations; None if they are uneven or too few."""
+    """Return the number of steps between evenly spaced evaluations; None if the evaluations are not evenly spaced or
+    are too few.
+    """
     if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]
@@ -116,7 +118,7 @@ def _evaluation_interval(curve: Curve) -> int | None:
 def _longest_momentum_period(trial: Trial) -> float:
     """Return the longest period, in steps, at which momentum alone can make a loss oscillate.
 
-    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; slower oscillations are damped.
+    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; oscillations with longer periods die out.
     """
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():

@@ -1,4 +1,4 @@
-"""Training losses that rise steadily, beyond noise and not in a single jump."""
+"""Finds training losses that rise steadily, by more than noise and not in a single jump."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from advisor.stats.curve import Rise, end_rise
 
 _LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _MIN_RATE_RATIO = 1.5
-"""Minimum ratio of the learning rate to the rate at the lowest loss at which it counts as raised."""
+"""Minimum ratio of a later learning rate to the learning rate at the lowest loss for the learning rate to count as raised."""
 _BLOCKS = 12
 """Maximum number of segments of the rising part of a curve."""
 _MIN_BLOCKS = 5
-"""Minimum number of segments. By chance, four are in ascending order with p = 1/24, too close to 5 %, and five with p = 1/120."""
+"""Minimum number of segments. Four segments are in ascending order by chance with probability 1/24, which is too close to 5 %; five
+segments, with probability 1/120.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRise:
-    """A curve from its lowest level to its last point."""
+    """The rise of a curve from its lowest level to its last point."""
 
     rise: Rise
     """Rise from the lowest level to the level at the end, tested against noise."""
     p: float
-    """Larger of the p-values of the size of the rise and of its steadiness."""
+    """Larger of two p-values: of a test of the rise's size and of a test of its steadiness."""
     steepest: float
     """Largest share of the rise between two neighbours of up to 12 segments; near 1 for a jump."""
 
@@ -46,7 +48,9 @@ class TrainingRise:
     """Step at which the loss reaches its lowest level."""
     slow: SlowRise
     p: float
-    """p-value of a steady rise times the number of curves examined; 1 if it is immaterial, a jump, or due to the schedule."""
+    """p-value of a steady rise times the number of curves examined (Bonferroni); 1 if the rise is immaterial, a jump, or due to the
+    schedule.
+    """
     ended_above_start: bool
     improving: bool
     """True if the trial's evaluations still improve."""
@@ -65,7 +69,8 @@ class TrainingRise:
 def read_rises(
     study: Study, best: int, reach: float, *, material: float, visible: float, jump: float
 ) -> list[TrainingRise]:
-    """Measure the training losses of the `best` good trials, best trial first, then by p-value.
+    """Measure the rises of the training losses of the `best` good trials. Results are ordered by trial, best first, then by
+    p-value.
 
     Raises MissingData if there is no good trial. material: minimum rise as a share of the curve's range. visible: minimum rise as a
     share of the curve's lowest level. jump: maximum share of the rise in one segment; a larger share is a jump.
@@ -111,11 +116,13 @@ def _is_rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool
 
 
 def slow_rise(values: FloatArray) -> SlowRise | None:
-    """Measure the rise of a finite curve (n,); None for fewer than 6 points. p is 1 if the rising part is too short for a test."""
+    """Measure the rise of a finite curve (n,); None for fewer than 6 points. `p` is 1 if the rising part of the curve is too short
+    for a test.
+    """
     rise = end_rise(values)
     if rise is None:
         return None
-    # Skip the window of the lowest level, because it was selected for being low.
+    # Leave out the window with the lowest level, because it was selected for being low.
     later_part = values[rise.best + max(1, round(0.05 * len(values))) :]
     blocks = min(_BLOCKS, len(later_part) // 2)
     if blocks < _MIN_BLOCKS or rise.height <= 0:

@@ -21,9 +21,9 @@ _MIN_PERIOD = 2.2
 _PADDING = 4
 """Factor by which zero padding refines the frequencies of the periodogram."""
 _HARMONICS = (1, 2, 4)
-"""Numbers of harmonics to add up; each number is tested."""
+"""Numbers of harmonics whose powers are added up; the test is made for each of these numbers."""
 _MAX_CHANGE = 4.0
-"""Maximum point-to-point change, in units of the scatter of these changes; larger ones are clipped."""
+"""Maximum point-to-point change, in units of the scatter of all changes; larger changes are clipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Periodicity:
 
 
 def periodicity(values: FloatArray, period: float | None = None) -> Periodicity | None:
-    """Return the strongest period of a finite, evenly spaced series (n,); None if it is shorter than 32 points or constant.
+    """Return the strongest period of a finite, evenly spaced series (n,); None if the series is constant or has fewer than 32
+    points.
 
     period: known period to test, in points; if it is too short or too long for the series, return None. The tapered periodogram is
     compared with a smooth spectrum, so that slow random drift is not mistaken for a period. The smooth spectrum is fitted to the
@@ -79,8 +80,8 @@ def periodicity(values: FloatArray, period: float | None = None) -> Periodicity 
 def _prepare(values: FloatArray) -> FloatArray | None:
     """Return detrended point-to-point changes after the first tenth, in units of their local scatter; None for a constant series.
 
-    Changes are used, because a large fall of the values would remain visible in any residual. The scatter is local, because curves
-    become less noisy as they flatten.
+    Point-to-point changes are used, because a large fall of the curve would remain visible in residuals from a smooth curve. The
+    scatter is local, because curves become less noisy as they flatten.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -103,7 +104,7 @@ def _candidates(n: int, period: float | None) -> IntArray:
     slowest, fastest = _PADDING * _MIN_CYCLES, int(_PADDING * n / _MIN_PERIOD)
     if period is None:
         return np.arange(slowest, fastest + 1)
-    # Include half a frequency on either side, because the period may drift slightly.
+    # Include half a frequency step on either side, because the period may drift slightly.
     middle = _PADDING * n / period
     indices = np.arange(math.floor(middle - _PADDING / 2), math.ceil(middle + _PADDING / 2) + 1)
     return indices[(indices >= slowest) & (indices <= fastest)] if slowest <= middle <= fastest else indices[:0]
@@ -119,7 +120,7 @@ def _whiten(power: FloatArray, frequencies: FloatArray) -> tuple[FloatArray, flo
     # The log of an exponential variable has a mean lower by Euler's constant than the log of the variable's mean.
     logs = np.log(np.maximum(power, 1e-300)) + np.euler_gamma
     smooth = basis @ np.linalg.lstsq(basis[independent], logs[independent], rcond=None)[0]
-    # A peak would raise the fit, so cap it at the largest value expected by chance.
+    # A peak would raise the fitted spectrum, so cap the periodogram at the largest value expected by chance.
     limit = smooth[independent] + math.log(math.log(len(independent) / 0.05))
     smooth = basis @ np.linalg.lstsq(basis[independent], np.minimum(logs[independent], limit), rcond=None)[0]
     freedom = max((len(independent) - basis.shape[1]) / 2, 2.0)

@@ -13,13 +13,15 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
 
 _MIN_EPOCH = 20
-"""Minimum number of steps per epoch; a compared part then has three losses."""
+"""Minimum number of steps per epoch; with this number, each compared part of an epoch has three losses."""
 _WINDOW = 0.15
 """Length of the parts of an epoch that are compared, as a share of the epoch."""
 _MAX_RATE_CHANGE = 0.01
-"""Maximum relative change of the learning rate at the start of an epoch, if it is constant around it."""
+"""Maximum relative change of the learning rate at which it counts as constant around the start of an epoch."""
 _MIN_ROUGHNESS = 0.3
-"""Minimum noise at the end of epochs, as a share of the noise at their start. The mean over the epoch so far has much less."""
+"""Minimum noise of the loss at the end of epochs, as a share of the noise at their start. If the logged loss is the mean over the
+epoch so far, its noise at the end is much lower.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +34,17 @@ class Stairs:
     falls: FloatArray
     """Fall at each start of an epoch, in units of the loss, shape (epochs - 1,)."""
     excess: FloatArray
-    """Falls minus the mean of the falls in the middle of the epochs before and after, shape (epochs - 1,)."""
+    """Each fall minus the mean of the falls in the middle of the epochs before and after it, shape (epochs - 1,)."""
     share: FloatArray
     """Excess as a share of the mean loss just before each start of an epoch, shape (epochs - 1,)."""
 
 
 def read(study: Study, trial: Trial) -> Stairs | None:
-    """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if something else causes falls.
+    """Return the falls of a trial's loss; None if its epochs are unknown, too few or too short, or if the learning rate or the
+    logging causes the falls.
 
-    Epochs whose start changes the learning rate in a step are left out, and so are losses that are the mean of the epoch so far.
+    Epochs at whose start the learning rate changes in a step are left out. Losses that are the mean over the epoch so far are left
+    out, too.
     """
     epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
     if study.unit != "step" or not epoch >= _MIN_EPOCH or not len(curve) or trial.facts.get("shuffle") == "false":
@@ -61,11 +65,12 @@ def read(study: Study, trial: Trial) -> Stairs | None:
 
 
 def p_value(stairs: Iterable[Stairs]) -> float:
-    """Return the p-value of falls at the starts of epochs that are larger than those in their middle, over all trials.
+    """Return the p-value of the hypothesis that falls at the starts of epochs are not larger than falls in the middle of epochs,
+    over all trials.
 
-    It is that of a one-sided t-test of the excess, each divided by the loss just before it: a loss that has fallen falls by less,
-    and the test would take that difference for noise. A curve that falls ever more slowly has negative excess, so the test rather
-    misses a staircase than invents one.
+    The p-value is that of a one-sided t-test of each excess divided by the loss just before it. Without this division, the decrease
+    of the falls as the loss decreases would count as noise. A curve whose fall slows down has a negative excess, so the test is
+    conservative.
     """
     shares = np.concatenate([s.share for s in stairs])
     if len(shares) < 3 or not np.ptp(shares) > 0:
@@ -95,7 +100,9 @@ def _changes_rate_at(study: Study, trial: Trial, start: float, epoch: float) -> 
 
 
 def _is_running_mean(steps: IntArray, values: FloatArray, epoch: float) -> bool:
-    """Return True if the noise fades within each epoch, as that of a mean over the epoch so far does."""
+    """Return True if the noise of the loss fades within each epoch, as it does if the logged loss is the mean over the epoch so
+    far.
+    """
     position = (steps[1:] % epoch) / epoch
     noise = np.abs(np.diff(values))
     inner = (steps[1:] >= epoch / 2) & (position > 1 / epoch)

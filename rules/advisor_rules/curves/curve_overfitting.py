@@ -107,7 +107,7 @@ class CurveOverfitting(Rule):
             level = self.false_alarms / ((3 if overfits else 1) * len(curves))
             significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], level)
             significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], level)
-            # A trial that learned nothing has a small range of its own, so its rise is compared with the best trial's gain, too.
+            # The curve of a trial that learned nothing has a small range, so its rise is also compared with the best trial's gain.
             gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
             significant = [h for h in significant if h.rise.height >= self.material * gain]
             if significant and not do_only_weak_settings(study, [h.trial for h in significant], trials):
@@ -126,7 +126,7 @@ class CurveOverfitting(Rule):
             )
 
     def _is_material(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
-        """Return True if the trials lose a material part of their gain, and not only at low settings of a regulariser."""
+        """Return True if the trials lose a material part of their gain, and not only at low strengths of a regulariser."""
         is_material = pooled.share >= self.material and pooled.height >= self.material * gain
         return is_material and not do_only_weak_settings(study, pooled.rising, trials)
 
@@ -230,7 +230,9 @@ class CurveOverfitting(Rule):
 
 
 def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Message, tuple[Change, ...]]:
-    """Return (action, changes). best: step at which the trial is best; fine-tuned models train only up to there."""
+    """Return (action, changes). best: step at which the trial is best; fine-tuned models are advised to train only up
+    to this step.
+    """
     if not extension.is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."
@@ -266,7 +268,7 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
 
 
 def _context_sentences(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
-    """Return sentences about the other trials, and about the metric if it is not the objective."""
+    """Return sentences about the trials that the finding does not name, and about `metric` if it is not the objective."""
     share = (
         say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
     )
@@ -274,7 +276,7 @@ def _context_sentences(hits: list[Overfit], feasible_count: int, metric: str, ob
 
 
 def _caveat_sentences(training: str | None, metric: str, objective: str) -> Message:
-    """Return sentences about a missing training metric, and about the objective if the metric is another one."""
+    """Return sentences about a missing training metric, and about the objective if `metric` is not the objective."""
     note = "" if training else " No training metric was logged, so it may be instability instead."
     if metric == objective:
         return say("{note}", note=note)

@@ -158,7 +158,7 @@ def _steps(study: Study, cycle: Cycle) -> Number:
 
 
 def _period_message(study: Study, cycle: Cycle) -> Message:
-    """Return the period in steps and as a part of an epoch."""
+    """Return a text with the period in steps and as a part of an epoch."""
     steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
     if not cycle.part:
         return (

@@ -100,7 +100,7 @@ class CurveSaturated(Rule):
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
         flat_endings = [e for e in judged_endings if e.saturated(**limits)]
         if 2 * len(flat_endings) > len(judged_endings):
-            # Pruning by early results keeps the settings that are fast at first; others need longer.
+            # Pruning by early results keeps settings that learn fast at first; pruned settings may need longer training.
             settings.require_unpruned(study)
             yield self._finding(study, flat_endings, len(judged_endings))
 
@@ -165,8 +165,9 @@ class CurveSaturated(Rule):
 
 
 def _bound_text(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
-    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on what it is compared
-    with."""
+    """Return a clause on the largest possible gain of the dropped steps, in the objective's unit, and on the quantity with which it
+    is compared.
+    """
     unit, lead = Name(study.spec.objective.metric), curve_tails.lead_of_best(study)
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_gain_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.are_on_one_plateau(study, flat_endings):
@@ -185,7 +186,7 @@ def _bound_text(study: Study, flat_endings: Sequence[CurveEnding]) -> Message:
 def _advice(
     study: Study, flat_endings: Sequence[CurveEnding], steps: int, fewer: int, why: str
 ) -> tuple[Message, tuple[Change, ...]]:
-    """Return (action, changes): shorten the training, or check something first."""
+    """Return (action, changes): shorten the training, or first check a possible cause of the flat curves."""
     length = study.length(fewer)
     if curve_tails.are_on_one_plateau(study, flat_endings):
         action = say(

@@ -122,7 +122,9 @@ class CurveStaircase(Rule):
 
 
 def _missing_data(study: Study) -> Lack:
-    """Return what the study lacks: the training loss, the length of an epoch, or enough long epochs with shuffled data."""
+    """Return a text that says which data are missing: the training loss, the length of an epoch, or enough long epochs with
+    shuffled data.
+    """
     if not study.has("train_loss"):
         return "train_loss"
     return "design" if any(trial.fact("steps_per_epoch") > 0 for trial in study.trials) else "facts"

@@ -128,8 +128,8 @@ class CurveStepVariance(Rule):
                 say("{least}; it falls with the square root of the number of examples", least=test.critical_range),
             ),
         )
-        # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot. Fewer settings than
-        # hyperparameters show nothing about most hyperparameters, however they are ranked.
+        # If settings differ no more than repeats do, only more seeds can rank them; more precise evaluations cannot. If there are
+        # fewer settings than hyperparameters, no ranking shows the effects of most hyperparameters.
         by_seeds = noise.is_seed_noise_as_large(study, trials, self.false_alarms)
         few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
         severity: Severity = "note" if by_seeds or few else "warning"

@@ -182,7 +182,7 @@ class CurveWorseThanChance(Rule):
 
 
 def _instability_text(study: Study, best: Trial) -> str:
-    """Return what blew up, as the start of a sentence: the best trial's loss, or most trials; empty if training was stable."""
+    """Return the start of a sentence that says that the best trial's loss or most trials blew up; empty if training was stable."""
     if unstable_loss(study, best):
         return "Its loss"
     ended = [t for t in study.trials if study.ended[t.index]]
@@ -214,7 +214,9 @@ def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> M
 
 
 def _search_lower_rates(study: Study) -> tuple[Change, ...]:
-    """Return the change to search the two decades below the range of the learning rate; empty if it cannot be lower."""
+    """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
+    cannot be lower.
+    """
     rates = instability.learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):
@@ -227,7 +229,8 @@ def _search_lower_rates(study: Study) -> tuple[Change, ...]:
 def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
     """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
 
-    Rates as high as any optimizer's usual ones are not the reason why nothing learns.
+    No change is returned if the learning rates already reach the usual rates of every optimizer, because too low rates are then not
+    the reason why no trial learns.
     """
     rates, failed = instability.learning_rates(study), failures.failures(study)
     hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
@@ -241,7 +244,7 @@ def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Cha
     if extended is None:
         return ()
     (low, high), _ = extended
-    # The highest rates are searched again: longer training, or other settings, may learn there.
+    # Keep the highest tried rates in the range, because longer training or other hyperparameters may learn at these rates.
     low = max(low, round_significant((domain.high or low) / HALF_DECADE, 2))
     why = f"No trial learned and none failed, so the rates may be far too low. We search {setting(low)} to {setting(high)}."
     return (SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),)

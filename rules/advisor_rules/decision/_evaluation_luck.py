@@ -1,4 +1,6 @@
-"""Detects a best trial that leads only because its evaluations vary most; the best of many noisy values is a lucky one."""
+"""Detects a best trial that leads only because its evaluations are the noisiest: the lowest of many noisy costs is low
+by chance.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,24 @@ MIN_NOISE_RATIO = 2.0
 _MAX_PROBABILITY = 0.05
 """Maximum probability that the other trial is at least as good for a lead to count as more than luck."""
 _MAX_RIVALS = 10
-"""Maximum number of next best trials among which to search for a trial with less noise."""
+"""Maximum number of trials after the best one, in the order of results, among which to search for a trial with less noise."""
 _DRAWS = 500
 _LEAD_VARIANCE = 0.94
-"""Variance of a lead due to luck, in units of the variance of one evaluation: 0.66 from the smooth course and 0.28 from the best of
-20 evaluations."""
+"""Variance of a lead due to chance, in units of the noise variance of one evaluation: 0.66 from the estimate of the smooth curve
+and 0.28 from the best of 20 evaluations.
+"""
 
 
 @dataclass(frozen=True)
 class Luck:
-    """The best trial, the best of the trials with less noise, and the lead that noise alone explains."""
+    """The best trial, the best trial with less noisy evaluations, and the lead between the two that noise alone explains."""
 
     best: Trial
     rival: Trial
     lead: float
-    """Difference of the best costs."""
+    """Difference between the best costs of the two trials."""
     luck: float
-    """Expected lead if the smooth courses of both trials had equal best values."""
+    """Expected lead if the smooth curves of both trials had equal minima."""
     noise: float
     """Standard deviation of the best trial's noise between evaluations."""
     less: float
@@ -43,7 +46,7 @@ class Luck:
 
 
 def of_best(study: Study) -> Luck | None:
-    """Return the luck of the best trial; None if its lead over a trial with less noise is clearly more than luck."""
+    """Return the luck of the best trial; None if noise does not explain its lead over a trial with less noisy evaluations."""
     best_first = study.ranked()
     if len(best_first) < 2 or (best_part := _best_half(study, best_first[0])) is None:
         return None
@@ -54,7 +57,7 @@ def of_best(study: Study) -> Luck | None:
         lead = float(study.costs[rival.index] - study.costs[best_first[0].index])
         luck = _expected_luck(best_part) - _expected_luck(rival_part)
         error = math.sqrt(_LEAD_VARIANCE) * math.hypot(_noise(best_part), _noise(rival_part))
-        # The posterior probability under a flat prior on the difference of the smooth courses.
+        # The posterior probability under a flat prior on the difference between the minima of the smooth curves.
         probability = float(stats.norm.cdf((luck - lead) / error))
         found = Luck(best_first[0], rival, lead, luck, _noise(best_part), _noise(rival_part), probability)
         return found if lead > 0 and probability > _MAX_PROBABILITY else None
@@ -66,14 +69,17 @@ def _best_half(study: Study, trial: Trial) -> step_noise.HalfAroundBest | None:
 
 
 def _noise(around: step_noise.HalfAroundBest) -> float:
-    """Return the noise of one evaluation; `HalfAroundBest.noise` is the lowest of several estimates, too low for this purpose."""
+    """Return the standard deviation of one evaluation's noise. `HalfAroundBest.noise` alone is too low for this purpose, because it
+    is the lowest of several estimates.
+    """
     return max(around.noise, float(np.std(around.rest)))
 
 
 def _expected_luck(around: step_noise.HalfAroundBest) -> float:
-    """Return the expected difference between the best point of the true course and the best evaluation.
+    """Return the expected difference between the minimum of the true smooth curve and the lowest evaluation.
 
-    The true course is estimated by one parabola: local ones follow the noise and would take the best evaluation for the course.
+    The true curve is estimated by a single parabola, because local parabolas follow the noise and would pass close to the lowest
+    evaluation.
     """
     points = around.course + around.rest
     course = smoothed(points, len(points) - 1 + len(points) % 2)

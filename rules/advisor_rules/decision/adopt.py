@@ -138,8 +138,8 @@ class Adopt(Rule):
         )
 
     def _is_behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        """Return indices of the best setting's repeats that are far worse than its other repeats and worse than the
-        next setting.
+        """Return the indices of those repeats of the best setting that are far worse than its remaining repeats and worse than the
+        next best setting.
         """
         gap = difference.widest_gap(best.costs)
         if gap is None or gap.p > self.false_alarms:
@@ -201,7 +201,9 @@ class Adopt(Rule):
     def _advice_without_lead(
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
     ) -> tuple[Message, tuple[Change, ...]]:
-        """Return (action, changes): more runs of both settings if that can show a lead that matters."""
+        """Return (action, changes) if there is no significant lead: more runs of both settings if these can show a lead that
+        matters.
+        """
         one = _value(study, best, rival) or Name(best.trials[0].name)
         other = _value(study, rival, best) or Name(rival.trials[0].name)
         needed = difference.repeats_needed(
@@ -247,7 +249,9 @@ class Adopt(Rule):
 
 
 def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best of the other settings. If none of them leads, prefer repeated ones, because the best single run was lucky."""
+    """Return the best of the other settings. If no other setting is better, prefer repeated settings, because the best of many
+    single runs is probably lucky.
+    """
     best_first = sorted(others, key=lambda s: s.mean)
     repeated = [s for s in best_first if len(s.fresh) > 1]
     ahead = best_first and best_first[0].mean <= best.mean
@@ -255,7 +259,7 @@ def _best_other_setting(best: repeats.Setting, others: Sequence[repeats.Setting]
 
 
 def _value(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
-    """Return the one hyperparameter in which a setting differs from the other, with its value; None if there are several."""
+    """Return the hyperparameter in which `own` differs from `other`, with its value; None if they differ in several."""
     differing = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
     if len(differing) != 1 or differing[0] not in own.params:
         return None

@@ -86,7 +86,7 @@ class TuningSaturated(Rule):
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial",
                 needs="repeats",
             )
-        # The best setting is chosen by mean among repeated settings, because the best of many single runs is probably lucky.
+        # The best setting is the repeated setting with the best mean, because the best of many single runs is probably lucky.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
         costs = np.array([s.mean for s in tried])
         noise_band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
@@ -146,7 +146,7 @@ class TuningSaturated(Rule):
 
 
 class _SettingCounts(NamedTuple):
-    """Numbers of settings: within noise of the best, compared, and recent."""
+    """Numbers of settings: those within noise of the best setting, those compared, and recent ones."""
 
     alike: int
     pool: int
@@ -154,5 +154,5 @@ class _SettingCounts(NamedTuple):
 
 
 def _recent_gain(costs_before: FloatArray, recent: FloatArray) -> float:
-    """Return the improvement of the best recent cost over the best earlier cost; 0 if there is none."""
+    """Return the improvement of the best recent cost over the best earlier cost; 0 if recent settings brought no improvement."""
     return max(float(costs_before.min() - recent.min()), 0.0) if len(costs_before) and len(recent) else 0.0

@@ -20,7 +20,7 @@ _PARTS = frozenset(
     "kl recon reconstruction aux reg cls box classification total weighted balance router z token tokens chosen rejected reward "
     "rewards margin margins ema best last min max top smoothed std sd full".split()
 )
-"""Words in names of metrics that are a part or a variant of another metric, rather than the same metric on other data."""
+"""Words in names of metrics that are a part or a variant of a metric, rather than the same metric computed on other data."""
 _DATA = frozenset(
     "old new base source general original pretrain pretrained pretraining ood held heldout retain retained replay previous "
     "upstream wiki wikitext wikipedia".split()
@@ -34,13 +34,15 @@ class Decline:
 
     trial: Trial
     before: float
-    """Value at the first evaluation, negated if higher is worse."""
+    """Value at the first evaluation, with its sign changed if higher values are worse."""
     after: float
-    """Mean over the second half of the evaluations, negated if higher is worse."""
+    """Mean over the second half of the evaluations, with its sign changed if higher values are worse."""
     share: float
-    """How much worse the metric got, as a share of the value before; negative if it got better."""
+    """Decline of the metric as a share of its first value; negative if the metric improved."""
     p: float
-    """Larger p-value of two tests: the metric's level lies below its first value, and the objective gets steadily better."""
+    """Larger p-value of two tests: that the metric's later level lies below its first value, and that the objective improves
+    steadily.
+    """
 
 
 def other_metrics(study: Study) -> list[str]:
@@ -51,7 +53,9 @@ def other_metrics(study: Study) -> list[str]:
 
 
 def _is_on_other_data(name: str, objective: str, timed: Set[str]) -> bool:
-    """Return True if the names differ by a word for data. timed: the words NAME of `eval_NAME_runtime`, which Transformers logs."""
+    """Return True if the two metric names differ by a word for a dataset. timed: datasets that Transformers evaluates: NAME in the
+    logged `eval_NAME_runtime`.
+    """
     if split_of(name) not in ("valid", "test") or name.endswith((".min", ".max")):
         return False
     same_quantity = quantity(name)[-1:] == quantity(objective)[-1:] and direction_of(name) == direction_of(objective)

@@ -25,7 +25,7 @@ _ADVICE = (
     "as well."
 )
 _CONFIDENCE = 0.6
-"""Confidence before noise is considered: the fall is measured, but a fall from another model's answers can be harmless."""
+"""Confidence before noise is considered: the fall is measured, but can be harmless if the answers come from a different model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Fall:
     after: float
     """Mean over the second half of the training."""
     p: float
-    """p-value of a late cross-entropy above the limit."""
+    """p-value of the test that the late cross-entropy exceeds the limit."""
 
     @property
     def ratio(self) -> float:

@@ -16,7 +16,7 @@ _OPTIMIZER_WORDS = frozenset(("adam", "adamw", "optimizer", "optim"))
 
 
 def is_adam(trial: Trial) -> bool:
-    """Return True if the trial's optimizer is Adam, AdamW or NAdam, also in 8 bits or paged."""
+    """Return True if the trial's optimizer is Adam, AdamW or NAdam, including 8-bit and paged versions."""
     return any(optimizers.optimizer_of(name) in _ADAM for name in _names(trial))
 
 
@@ -43,12 +43,14 @@ def epsilon(trial: Trial) -> float:
 
 
 def epsilon_parameter(study: Study) -> str | None:
-    """Return the name of the hyperparameter that sets Adam's epsilon: one with a fitting name and the same values as `epsilon`."""
+    """Return the name of the hyperparameter that sets Adam's epsilon: its name fits, and its values equal those of `epsilon`."""
     return next((n for n in study.spec.parameters if _denotes_epsilon(n) and _has_values_of_epsilon(study, n)), None)
 
 
 def is_epsilon(name: str) -> bool:
-    """Return True if the name denotes Adam's epsilon. `epsilon` alone may be a privacy budget or the size of an attack."""
+    """Return True if the name denotes Adam's epsilon. The name `epsilon` alone is not sufficient, because it may be a privacy
+    budget or the size of an attack.
+    """
     return _denotes_epsilon(name) and not _OPTIMIZER_WORDS.isdisjoint(words_of(name))
 
 
@@ -84,8 +86,9 @@ def _strip_optimizer_words(name: str) -> list[str]:
 
 
 def counts_steps(trial: Trial) -> bool:
-    """Return True if the trial says that its steps are optimizer steps, or logs its length in optimizer steps; otherwise, its
-    steps may be epochs."""
+    """Return True if the trial's facts state that its steps are optimizer steps, or its length in optimizer steps; otherwise, its
+    steps may be epochs.
+    """
     unit = trial.facts.get("step_unit")
     stated = any(trial.fact(name) >= 1 for name in ("max_train_steps", "steps_per_epoch"))
     return unit == "step" or (unit is None and stated)

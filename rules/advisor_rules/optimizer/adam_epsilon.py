@@ -23,7 +23,7 @@ from advisor_rules.optimizer import _adam
 _MIN_NORMS = 20
 """Minimum number of logged gradient norms."""
 _SMALL = 1e-3
-"""Suggested epsilon, as a share of the typical gradient of a parameter."""
+"""Suggested epsilon of Adam, as a share of the typical gradient of one parameter."""
 
 
 class AdamEpsilon(Rule):
@@ -143,12 +143,12 @@ class AdamEpsilon(Rule):
 
 @dataclass(frozen=True, slots=True)
 class _EpsilonAndGradient:
-    """Epsilon and the typical gradient of one trial."""
+    """Adam's epsilon and the typical gradient in one trial."""
 
     trial: Trial
     epsilon: float
     gradient: float
-    """Root mean square over the parameters, as the median over the training, after clipping."""
+    """Root mean square of the clipped gradient over the parameters; median over the training."""
     parameters: float
     """Number of trainable parameters."""
 

@@ -20,7 +20,9 @@ from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
 _ACTS = 0.1
-"""Minimum sum over the steps of learning rate times weight decay at which weight decay acts: weights shrink by 10 %."""
+"""Minimum sum of learning rate times weight decay over all steps at which weight decay has an effect: with 0.1, weights shrink by
+10 %.
+"""
 
 
 class WeightDecayWeak(Rule):
@@ -134,7 +136,7 @@ class WeightDecayWeak(Rule):
 
 @dataclass(frozen=True, slots=True)
 class _WeightShrinkage:
-    """How far weight decay shrinks the weights of one trial."""
+    """The shrinkage of the weights in one trial by weight decay."""
 
     trial: Trial
     decay: float
@@ -148,7 +150,7 @@ class _WeightShrinkage:
 
     @property
     def shrinks(self) -> float:
-        """Share of a weight that is gone at the end of training if no gradient restores it."""
+        """Share of a weight that weight decay removes by the end of training if gradients do not restore it."""
         return -math.expm1(-self.timescales)
 
 

@@ -20,20 +20,20 @@ class KeptModel:
     logged: bool
     """True if the run logged its checkpoints."""
     source: str
-    """Origin of the kept value, as a phrase."""
+    """Phrase that says how the kept model was determined."""
     index: int
-    """Index of the evaluation of the kept model; -1 if no checkpoint was kept."""
+    """Index, in the trial's curve, of the kept model's evaluation; -1 if no checkpoint was kept."""
     rise: Rise | None
     """Rise from the best level to the kept value; None if no checkpoint was kept."""
 
     @property
     def p(self) -> float:
-        """p-value of the rise; 0 if no checkpoint was kept."""
+        """p-value of the rise from the best level to the kept value; 0 if no checkpoint was kept."""
         return 0.0 if self.rise is None else self.rise.p
 
     @property
     def share(self) -> float:
-        """Rise to the kept value as a share of the curve's range."""
+        """Rise from the best level to the kept value, as a share of the curve's range."""
         return 1.0 if self.rise is None else self.rise.share
 
     @property

@@ -1,4 +1,4 @@
-"""The intervals between evaluations, and whether they are regular in steps, in seconds, or neither."""
+"""Measures the intervals between evaluations, and tests whether they are regular in steps or in seconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from advisor.model.study import Study, Trial
 MIN_INTERVALS = 8
 """Minimum number of intervals between evaluations; the first and the last interval are not counted."""
 _MAX_P_SKIPPED = 0.001
-"""Maximum p-value of the test that more than half of the events are missing."""
+"""Maximum p-value at which more than half of the events count as missing from a regular grid."""
 _MIN_GRID = 10.0
-"""Minimum interval for which whole multiples count as skipped events. Multiples of shorter intervals occur by chance."""
+"""Minimum usual interval at which intervals of a whole multiple count as skipped events. Whole multiples of shorter intervals occur
+by chance.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,13 @@ class Intervals:
     off: float
     """Share of the intervals that differ from all whole multiples of the usual interval by more than the tolerance."""
     one_way: bool
-    """True if the intervals only grow or only shrink, so they were planned."""
+    """True if the intervals only grow or only shrink, so that they were probably planned."""
     unequal: float = 0.0
     """Share of the intervals that differ from the usual interval itself."""
     events: int = 0
-    """Number of intervals; 0 if none is a multiple of the usual interval."""
+    """Number of intervals; 0 if no interval is a whole multiple of the usual one."""
     planned: int = 0
-    """Number of intervals that there would be if no event had been skipped."""
+    """Number of intervals that would exist if no event had been skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
     events, planned = (sum(getattr(t.steps, count) for t in judged_trials) for count in ("events", "planned"))
     if not _are_mostly_missing(planned - events, planned):
         return judged_trials
-    # A single trial may have lost half of its evaluations by chance, but hardly all trials together.
+    # A single trial may have lost half of its evaluations by chance, but it is very unlikely that all trials did.
     return [
         replace(
             t,
@@ -86,7 +88,7 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
 
 
 def _count_without_skips(intervals: Intervals) -> Intervals:
-    """Return the intervals without the assumption that events were skipped."""
+    """Return the intervals, computed without the assumption that events were skipped."""
     return replace(intervals, off=intervals.unequal, events=0, planned=0) if intervals.planned else intervals
 
 
@@ -118,5 +120,7 @@ def read_intervals(times: FloatArray, tolerance: float, *, slack: float = 0.0) -
 
 
 def _are_mostly_missing(missing: int, planned: int) -> bool:
-    """Return True if significantly more than half of the events on this grid are missing, so the events were not planned on it."""
+    """Return True if significantly more than half of the events on a regular grid are missing, so that the events were not planned
+    on this grid.
+    """
     return planned > 0 and float(binom.sf(missing - 1, planned, 0.5)) <= _MAX_P_SKIPPED

@@ -31,9 +31,9 @@ class Twins:
     """Hyperparameters that differ among these trials, sorted."""
     settings: int
     moves: int
-    """Number of changes of value in the curve with the most changes."""
+    """Number of times that the value changes in the curve with the most changes."""
     p: float
-    """p-value: probability that as many of the study's settings agree by chance; see `read_identical`."""
+    """p-value: probability that this number of the study's settings have identical curves by chance; see `read_identical`."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class IdenticalCurves:
 def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     """Return the settings with identical results: objective, losses and gradient norm.
 
-    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; with all logged
-    digits, the true probability is far lower. It uses the curve with the most changes, and is corrected for the number of ways to
-    choose as many settings.
+    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; because curves are
+    compared in all logged digits, the true probability is far lower. The p-value uses the curve with the most changes, and is
+    corrected for the number of ways to choose this number of settings.
     """
     curves, change_counts = _changing_curves(study)
     judged_trials = [t for t in study.trials if t.index in curves]
-    # Parameters of the machine, such as the number of workers, cannot change a result.
+    # Parameters of the machine, such as the number of data workers, cannot change a result.
     names = {name for name in study.searched if not parameter_kinds.belongs_to_machine(name)}
     settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged_trials}
     groups: dict[bytes, list[Trial]] = defaultdict(list)
@@ -92,7 +92,9 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
 
 
 def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
-    """Return, by index of the ended trials, the result curves as bytes and the number of their changes, if there are any."""
+    """Return (curve as bytes, number of changes of value) of the results of each ended trial, by trial index; trials whose results
+    never change are left out.
+    """
     curves, change_counts = {}, {}
     for trial in study.trials:
         if study.ended[trial.index]:
@@ -113,7 +115,7 @@ def _twins(group: Sequence[Trial], settings: Mapping[int, Setting], changes: int
 
 
 def differ_clearly(group: Twins, varied: Sequence[str]) -> bool:
-    """Return True if the settings differ so much that any training would differ: in a learning rate, or in all hyperparameters."""
+    """Return True if the settings differ in a learning rate or in all varied hyperparameters, which would change any training."""
     return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
 
 

@@ -1,4 +1,4 @@
-"""Ranges of counts in messages."""
+"""Formats ranges of counts for messages."""
 
 from __future__ import annotations
 

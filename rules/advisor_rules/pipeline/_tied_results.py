@@ -1,4 +1,4 @@
-"""What to say and do if the best settings all have the same result."""
+"""Message and advice if the best settings all have the same result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tied_message(study: Study, trials: Sequence[Trial], detectable: float) -> Me
 def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
     """Return the advice for trials whose results are the same.
 
-    examples: number of examples on which a perfect score could be told from the best result; 0 if that is unknown.
+    examples: number of validation examples needed to distinguish a perfect score from the best result; 0 if unknown.
     """
     what = "episodes" if study.kind == "reinforcement-learning" else "examples"
     n, loss = trials[0].fact("n_valid"), _finer(study)
@@ -48,9 +48,11 @@ def harder(study: Study, trials: Sequence[Trial], examples: float = 0.0) -> str:
 
 
 def _finer(study: Study) -> str | None:
-    """Return the validation loss, and what it can compare, if it was logged and can replace the objective."""
+    """Return the name of the validation loss if it was logged and can replace the objective, with the trials that it can compare;
+    else None.
+    """
     loss = study.signals.get("valid_loss")
     if loss is None or loss == study.spec.objective.metric or study.kind == "reinforcement-learning":
         return None
-    # The loss of a training by preferences contains beta.
+    # The loss of preference training depends on beta, so losses with different beta are not comparable.
     return f"{loss} among trials with the same beta" if study.has("chosen_logp") and "beta" in study.searched else loss

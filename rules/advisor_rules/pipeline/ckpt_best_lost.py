@@ -174,8 +174,8 @@ def _caption(lost: int, judged: int) -> Message:
 
 
 def _number_as_good(study: Study, top: KeptModel) -> int:
-    """Return the number of trials whose best value lies within noise of the best trial's, because the luckiest of them was
-    selected.
+    """Return the number of trials whose best value lies within noise of the best trial's best value. The best trial was selected
+    from these, so its value is lucky.
     """
     margin = 0.0 if top.rise is None else 2 * top.rise.error
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))

@@ -17,7 +17,9 @@ from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
 
 _SIZE, _OPTION = "per_device_train_batch_size", "--per-device-eval-batch-size"
-"""Transformers' hyperparameter for training, which shows that the training takes the option for evaluations."""
+"""Transformers' hyperparameter for the training batch size, which shows that the training script accepts the option for the
+evaluation batch size.
+"""
 
 
 class EvalBatch(Rule):

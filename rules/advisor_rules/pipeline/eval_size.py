@@ -26,7 +26,9 @@ _EQUAL_ADVICE = (
     "separates them."
 )
 _MIN_TIMES = 2.0
-"""Minimum growth of the set to recommend: with just the number needed, half of all sets would not show the difference."""
+"""Minimum factor by which to recommend that the validation set grows. With exactly the number of examples needed, half of all
+validation sets would not show the difference.
+"""
 _CONFIDENCE = 0.95
 """Confidence of the finding about perfect scores. This confidence is our choice, because no test is needed."""
 _SEEDS_ADVICE = (
@@ -102,7 +104,7 @@ class EvalSize(Rule):
         try:
             errors = validation.standard_errors(study, trials)
         except MissingData:
-            # Metrics such as F1 or AUC have no known error, but rare classes can still be examined.
+            # The standard error of metrics such as F1 or AUC is unknown, but rare classes can still be examined.
             rare = tuple(self._rare_classes(study, trials[0]))
             if not rare:
                 raise

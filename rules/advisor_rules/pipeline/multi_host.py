@@ -20,7 +20,7 @@ from advisor.model.study import Study, Trial
 class _Fault:
     shown_by: Callable[[Trial, Ranks], bool]
     fact: str
-    """Logged fact of the ranks, which is the subject of the finding."""
+    """Name of the logged fact about the ranks; the finding's subject."""
     problem: str
     """Verb phrase that follows "4 of 4 ranks" or "each rank"."""
     advice: str

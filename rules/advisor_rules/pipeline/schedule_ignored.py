@@ -16,7 +16,7 @@ from advisor.model.space import words_of
 from advisor.model.study import Study
 
 _DECAYS = ("cosine", "linear", "polynomial", "exponential")
-"""Kinds of schedules that lower the learning rate from the first steps after the warmup on."""
+"""Kinds of schedules in which the learning rate starts to fall directly after the warmup."""
 
 
 class ScheduleIgnored(Rule):

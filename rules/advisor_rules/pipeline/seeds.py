@@ -147,4 +147,4 @@ _RANK_PROBLEMS = (
         "Set the same seed on every rank before you create the model.",
     ),
 )
-"""(problem, advice) for ranks that draw the same examples, draw overlapping examples, or start from different weights."""
+"""Pairs (problem, advice): ranks draw the same examples, draw overlapping examples, or start from different weights."""

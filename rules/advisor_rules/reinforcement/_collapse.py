@@ -1,4 +1,4 @@
-"""Reads when the entropy of a policy collapsed, and whether more reward was possible."""
+"""Determines when the entropy of a policy collapsed, and whether more reward was possible afterwards."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from advisor.stats.blocks import MeanLevel, mean_level
 _FIRST = 3
 """Number of points at the start of a trial; their median is the trial's initial level."""
 _WITHOUT_ADVANTAGE = 0.75
-"""Minimum share of groups without advantage late in training, if it was logged, at which rewards count as differing only between
-prompts."""
+"""Minimum share of groups without advantage late in training at which rewards count as differing only between prompts; ignored if
+the share was not logged.
+"""
 _FALLEN = 0.5
-"""Share of the start below which the entropy must lie beyond noise. After a collapse, the entropy varies too much to test a lower
-limit."""
+"""Maximum entropy after a collapse, as a share of the initial entropy, that is tested against noise. After a collapse, the entropy
+varies too much to test a lower limit.
+"""
 _LATE = 0.8
-"""Share of the training after which its points are late."""
+"""Share of the training after which points count as late."""
 
 
 class Limits(NamedTuple):
@@ -44,15 +46,15 @@ class Collapse:
     start: float
     """Entropy at the start."""
     share: float
-    """Mean entropy after the collapse, as a share of the start."""
+    """Mean entropy after the collapse, as a share of the entropy at the start."""
     gain: float
-    """Gain of the reward from the middle to the end of the training, as a share of its range."""
+    """Gain of the reward from the middle to the end of the training, as a share of the reward's range."""
     reward: float
-    """Mean late reward."""
+    """Mean reward late in training."""
     ceiling: float
     """Expected reward at entropy 0, from a line through reward and exp(entropy) up to the collapse."""
     p: float
-    """p-value of a mean entropy after the collapse below half of the start."""
+    """p-value of the test that the mean entropy after the collapse is below half of the entropy at the start."""
     room: str
     """Why more reward is possible, as a clause."""
 
@@ -127,7 +129,7 @@ def _collapse(
 def _reason_for_more_reward(
     study: Study, trial: Trial, late: MeanLevel, first: MeanLevel, better: MeanLevel | None, limits: Limits
 ) -> str | None:
-    """Return why more reward is possible; None if nothing shows it."""
+    """Return a clause that says why more reward is possible; None if nothing shows it."""
     if better is not None and better.p_above_other(late) <= limits.alpha:
         return "a trial that kept its entropy reaches more"
     if first.p_above_other(late) <= limits.alpha:
@@ -146,7 +148,7 @@ def _reason_for_more_reward(
 def _reward_ceiling(entropy: Curve, reward: Curve, until: int) -> float:
     """Return the reward at entropy 0 by R = -a exp(H) + b, from the common steps up to `until`; NaN for fewer than three.
 
-    A trainer that makes several optimizer steps on each batch logs a reward with the first of them only.
+    A trainer that makes several optimizer steps on each batch logs a reward only with the first step on the batch.
     """
     steps, here, there = np.intersect1d(entropy.steps, reward.steps, return_indices=True)
     n = int(np.searchsorted(steps, until, side="right"))

@@ -28,11 +28,13 @@ class Departure:
     after: float
     """Mean reward over the second half of the training."""
     p: float
-    """Larger p-value of two tests: the late divergence exceeds the limit, and the late reward lies below the first."""
+    """Larger p-value of two tests: that the late KL divergence exceeds the limit, and that the late reward lies below the first
+    reward.
+    """
 
 
 def departures(study: Study, divergences: Sequence[LoggedSignal], far: float, alpha: float) -> list[Departure]:
-    """Return the trials whose policy departed beyond noise, in the given order."""
+    """Return the trials whose policy departed from its reference by more than noise, in the given order."""
     found = (_departure_of_trial(study, entry, far) for entry in divergences)
     return [d for d in found if d is not None and d.p <= alpha]
 
@@ -49,5 +51,7 @@ def _departure_of_trial(study: Study, entry: LoggedSignal, far: float) -> Depart
 
 
 def _noise(reward: FloatArray) -> float:
-    """Return the standard deviation from point to point. Unlike a robust estimate, it stays above 0 if the reward ends constant."""
+    """Return the standard deviation of the reward's point-to-point noise. Unlike a robust estimate, it stays above 0 if the reward
+    ends constant.
+    """
     return math.sqrt(float(np.mean(np.diff(reward, 2) ** 2)) / 6)

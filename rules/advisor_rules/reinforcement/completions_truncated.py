@@ -26,10 +26,12 @@ _GROWS = (
 _SHORT = "Raise the maximum length of completions, or leave truncated completions out of the loss."
 _FIRST_REWARDS = "Rewards may be lower at first, until the policy has learned to end its answers."
 _CONFIDENCE = 0.9
-"""Confidence before noise is considered: the share is a count, but a task can work although some of its completions are cut off."""
+"""Confidence before noise is considered: the share is an exact count, but training can work although some completions are
+truncated.
+"""
 _REWARD_RISES = 0.75
-"""Confidence before noise is considered if the reward rises although completions never fitted: the answers may fit, and only their
-end is cut off. Our choice.
+"""Confidence before noise is considered if the reward rises although completions never fitted into the length limit: the answers
+may fit, and only later text may be truncated. Our choice.
 """
 
 
@@ -39,9 +41,9 @@ class _Truncation:
     start: MeanLevel
     late: MeanLevel
     grew: bool
-    """Whether the share rose from the start beyond noise."""
+    """True if the share of truncated completions rose from its level at the start by more than noise."""
     rewards: tuple[MeanLevel, MeanLevel] | None
-    """Reward at the start and in the second half, if it rose beyond noise."""
+    """Reward at the start and in the second half of the training, if it rose by more than noise; else None."""
 
 
 class CompletionsTruncated(Rule):
@@ -106,7 +108,7 @@ class CompletionsTruncated(Rule):
         return _Truncation(entry.trial, start, late, grew, (before, after) if rises else None)
 
     def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
-        """Return the levels at the start and in the second half."""
+        """Return the levels of the share of truncated completions at the start and in the second half of the training."""
         first, second = (
             mean_level(entry.curve.values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0))
         )
@@ -176,7 +178,7 @@ def _message(study: Study, cut: Sequence[_Truncation], judged: int) -> Message:
 
 
 def _reward(first: _Truncation) -> Message:
-    """Return what the reward shows about completions that never fitted."""
+    """Return a sentence on what the reward shows about completions that never fitted into the length limit."""
     if first.rewards is None:
         return say("Such a completion can lack its final answer.")
     before, after = first.rewards

@@ -22,8 +22,9 @@ from advisor.stats.blocks import MeanLevel, mean_level
 _SIZES = ("num_generations", "group_size")
 _ADVICE = "Choose prompts that the model answers rightly sometimes but not always, or grade the reward more finely."
 _CONFIDENCE = 0.9
-"""Confidence before noise is considered: the logged share is a count, and more prompts with an advantage give more signal per
-step."""
+"""Confidence before noise is considered: the logged share is an exact count, and more prompts with an advantage give more signal
+per step.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,22 +24,24 @@ from advisor_rules.reinforcement._departure import Departure, departures
 
 _ADVICE = "Lower the learning rate, or make fewer optimizer steps on each batch of completions."
 _MIN_STEPS = 3
-"""Minimum number of steps at which the policy is far away, because the estimate of one step can depend on a single word."""
+"""Minimum number of steps at which the policy is far from its reference; more than one, because the estimate at one step can depend
+on a single token.
+"""
 _CONFIDENCE = 0.9
 """Confidence before noise is considered: a jump can also come from a single odd batch of prompts."""
 _UNTESTED = 0.7
-"""Confidence for a curve that jumps so often that no test tells its jumps from its other points. Our choice."""
+"""Confidence for a curve that jumps so often that no test can distinguish its jumps from its other points. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Jumps:
     trial: Trial
     p: float | None
-    """p-value of the outliers; None if the curve jumps so often that none is an outlier."""
+    """p-value of the outliers; None if the curve jumps so often that no point is an outlier."""
     step: int
     """Step of the largest jump."""
     ratio: float
-    """Ratio of that jump to the running median."""
+    """Ratio of the largest jump to the running median."""
 
 
 class PolicyJumps(Rule):
@@ -187,7 +189,7 @@ class PolicyJumps(Rule):
 
 
 def _slower(study: Study) -> tuple[tuple[Change, ...], Message]:
-    """Return the change to search lower learning rates, if the study searches them, and the advice in words."""
+    """Return (changes, advice in words): search lower learning rates if the study searches the learning rate."""
     name = instability.rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:

@@ -20,8 +20,9 @@ from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 _SYNC = "Check that the engine that samples gets the trainer's weights after each update: the difference grows."
 _SAME = "Sample with the temperature and precision of the trainer, without limits such as top-p, and copy the weights more often."
 _CONFIDENCE = 0.75
-"""Confidence apart from noise: the share of trainings with such a mismatch and importance ratios whose reward is higher without it,
-on seeds on which the limit was chosen."""
+"""Confidence before noise is considered. It is the share of trainings with such a mismatch and importance ratios whose reward is
+higher without the mismatch; measured on the seeds on which the limit was chosen.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class _Mismatch:
 
     @property
     def larger(self) -> MeanLevel:
-        """MeanLevel in the half with the larger mean."""
+        """Level in the half of the training with the larger mean."""
         return max(self.halves, key=lambda level: level.mean)
 
     def p_above(self, limit: float) -> float:

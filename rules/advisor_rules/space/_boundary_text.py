@@ -32,7 +32,7 @@ def message(study: Study, tried: settings.Settings, name: str, side: Side, good:
 
 
 def _outwards(positions: FloatArray, side: Side) -> FloatArray:
-    """Return positions (n,) in a range, measured towards this end, which has position 1."""
+    """Return positions (n,) in a range, mirrored if necessary so that the end `side` has position 1."""
     return positions if side == "high" else 1 - positions
 
 
@@ -62,7 +62,7 @@ def _crowd_text(study: Study, name: str, side: Side, crowd: int, of: int) -> Mes
 
 
 def _outermost_value_message(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
-    """Return a sentence that the best setting has the outermost value, with the best result of the other values."""
+    """Return a sentence that says that the best setting has the outermost value, and states the best result with other values."""
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
     if not len(others):
         return say(
@@ -100,7 +100,9 @@ def _halves_text(study: Study, tried: settings.Settings, name: str, side: Side, 
 
 
 def _improve_in_fit(study: Study, name: str, side: Side) -> Message:
-    """Return a sentence that results improve towards the end although the outermost trial is worse than its neighbours."""
+    """Return a sentence that says that results improve towards this end although the outermost trial is worse than its
+    neighbours.
+    """
     domain = study.spec.parameters[name]
     text = "With the other hyperparameters accounted for, results improve towards {end}, the {side} end of {name}."
     if len(study.searched) == 1:

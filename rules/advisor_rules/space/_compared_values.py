@@ -1,4 +1,4 @@
-"""Hyperparameters whose values a study compares instead of tuning them, and the settings tried with each value."""
+"""Finds hyperparameters whose values a study compares instead of tuning them, and the settings tried with each value."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ class Compared:
 
 
 def compared(study: Study, tried: Settings, *, levels: int) -> list[Compared]:
-    """Return the compared hyperparameters: choices, switches, and scientific or whole numbers of at most `levels` values.
+    """Return the compared hyperparameters: categorical ones, switches, and scientific or integer hyperparameters with at most
+    `levels` distinct values.
 
-    Some whole numbers are tuned, not compared: those of the optimizer or a regulariser, the batch size, the length of training.
+    Some integers count as tuned, not compared: hyperparameters of the optimizer or a regulariser, the batch size, and the length of
+    training.
     """
     return [
         _settings(tried, name)
@@ -89,5 +91,5 @@ def _settings(tried: Settings, name: str) -> Compared:
 
 
 def varied(positions: FloatArray) -> bool:
-    """Return True if the positions (n,) have several values; NaN is a missing value."""
+    """Return True if the positions (n,) have several distinct values; NaN counts as missing."""
     return len(np.unique(positions[np.isfinite(positions)])) > 1

@@ -1,4 +1,4 @@
-"""Corners of the search space where trials fail: beyond a threshold of each of two hyperparameters."""
+"""Finds corners of the search space where trials fail. A corner lies beyond a threshold of each of two hyperparameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, Side
 SEED = 0
 PERMUTATIONS = 999
 _MAX_STEPS = 10
-"""Maximum number of thresholds per axis and side, evenly spaced among the positions of its trials."""
+"""Maximum number of thresholds to try per axis and side; the thresholds are evenly spaced among the positions of the trials."""
 _MAX_AXES = 12
 """Maximum number of axes whose pairs are examined; the work grows with the square of this number."""
 _SIDES: tuple[Side, ...] = ("low", "high")
@@ -25,7 +25,7 @@ class Corner:
     axes: tuple[int, int]
     sides: tuple[Side, Side]
     edges: tuple[float, float]
-    """Positions of the corner's failed trials that are nearest to the other trials."""
+    """Positions, on both axes, of the corner's failed trials that are nearest to the trials outside the corner."""
     inside: BoolArray
     """Mask of the trials in the corner, shape (n,)."""
     score: float
@@ -43,9 +43,8 @@ def likelihood_ratio(inside: BoolArray, failed: BoolArray) -> float:
 def corner(positions: FloatArray, failed: BoolArray, outside: IntArray | None = None) -> Corner | None:
     """Return the corner that best separates failed trials from others; None with fewer than two axes, or if none or all failed.
 
-    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed.
-    outside: indices of trials that the corner must not contain. This limit does not apply to permuted labels, so the p-value is
-    conservative.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed. outside:
+    indices of trials that the corner must not contain. `outside` is ignored for permuted labels, so the p-value is conservative.
     """
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
@@ -98,7 +97,7 @@ def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) 
 
 
 def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
-    """Return, for each threshold of an axis, the mask of the trials beyond it. at: positions of the trials, shape (n,)."""
+    """Return, for each threshold of an axis, a mask of the trials beyond the threshold. at: positions of the trials, shape (n,)."""
     known = np.unique(at[np.isfinite(at)])
     if len(known) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Computes the range that `space-boundary` recommends: one end moves outwards, the other one inwards."""
+"""Computes the range that `space-boundary` recommends: one end moves outwards, and the opposite end may move inwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MovedRange(NamedTuple):
 def move_end(
     study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response
 ) -> MovedRange | None:
-    """Return the range with one end extended; None if there is no room beyond the end."""
+    """Return the range with one end moved outwards; None if there is no room beyond this end."""
     domain = study.spec.parameters[name]
     step = response.step_low if side == "low" else response.step_high
     best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
@@ -54,8 +54,9 @@ def move_end(
 
 
 def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:
-    """Return the reason why the range now ends at `to` instead of `end`. turn: where results get worse again if the trend goes
-    on."""
+    """Return the reason why the range now ends at `to` instead of `end`. turn: value at which results would get worse again if the
+    trend continued.
+    """
     if limit is not None:
         return f"We extend to {setting(to)}: {limit.why}"
     if setting(turn, 2) == setting(end, 2):
@@ -78,9 +79,11 @@ def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[flo
 
 
 def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side: Side) -> float | None:
-    """Return the value nearest to the best trials at and beyond which all trials failed or are nearer to the worst result.
+    """Return the value of the poor trial that is nearest to the best trials; all trials beyond it are poor, too. Poor trials failed
+    or have results nearer to the worst result than to the best.
 
-    None if there are fewer than `MIN_POOR` such trials, or if the range is not log. The value itself stays in the range.
+    Return None if there are fewer than `MIN_POOR` poor trials, or if the range is not on a log scale. The returned value stays in
+    the range.
     """
     domain, positions = study.spec.parameters[name], tried.numeric[name]
     if domain.scale != "log" or tried.successes < 2:

@@ -1,5 +1,5 @@
-"""Advice about failures that no region of the search space explains. It counts settings, because repeats of a setting are no
-further evidence.
+"""Gives advice about failures that no region of the search space explains. Settings are counted instead of trials, because repeats
+of a setting are not further evidence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from advisor.model.study import Study
 
 
 def advice(study: Study) -> str:
-    """Return advice if a hyperparameter separates the few failed settings, too few for a test, from the others; else ""."""
+    """Return advice if a hyperparameter separates the failed settings, which are too few for a test, from all others; else ""."""
     tried = settings.of_all_lengths(study)
     apart = _separating(tried)
     rate = next((name for name, side in apart.items() if side == "high" and is_learning_rate(name)), None)
@@ -23,14 +23,15 @@ def advice(study: Study) -> str:
 
 
 def where(study: Study) -> str:
-    """Return the end of a sentence about failed trials that are repeats of a single setting; empty if they are not."""
+    """Return the end of a sentence if all failed trials are repeats of a single setting; empty if they are not."""
     failed = failures.failures(study).any
     same = [group for group in settings.of_all_lengths(study).trials if any(failed[t.index] for t in group)]
     return ", all of them repeats of one setting" if len(same) == 1 and failed.sum() > 1 else ""
 
 
 def _separating(tried: settings.Settings) -> dict[str, str]:
-    """Return the hyperparameters that separate all failed settings from all others, each with the side of the failed ones.
+    """Return the hyperparameters that separate all failed settings from all others, each with the side on which the failed settings
+    lie.
 
     The side is "high" or "low" for numbers and "other" for choices.
     """

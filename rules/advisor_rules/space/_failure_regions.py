@@ -1,4 +1,4 @@
-"""Regions of the search space where trials fail, and the changes that exclude them."""
+"""Finds regions of the search space where trials fail, and the changes that exclude these regions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
 RATE = 0.4
-"""Share of the significance level for the hypothesis that too high a learning rate is the reason for failures."""
+"""Share of the significance level that is reserved for the hypothesis that a too high learning rate causes the failures."""
 JOINT = 0.15
-"""Share of the significance level that each of two tests gets: of corners and of lr / (1 - momentum). Single thresholds get the
-rest.
+"""Share of the significance level that each of two tests gets: of corners and of lr / (1 - momentum). Tests of single thresholds
+get the remaining share.
 """
 FORBIDDEN = 0.8
 """Minimum share of failed trials in a corner of the space at which the next study excludes this corner; if fewer failed, the rule
 only gives advice. Our choice."""
 BEST = 5
-"""Number of best settings that no region may contain; more if `BEST_SHARE` of all settings are more. Our choice."""
+"""Minimum number of best settings that no region may contain; a larger number is used if `BEST_SHARE` of all settings exceeds it.
+Our choice.
+"""
 BEST_SHARE = 0.02
 MAX_BEST_SHARE = 0.25
-"""Maximum number of these best settings, as a share of the successful ones; in a small study, the best five are not all good."""
+"""Maximum number of best settings that no region may contain, as a share of the successful settings; in a small study, not all of
+the best five are good.
+"""
 
 GOOD, MISSED = 0.1, 0.2
-"""Share of the settings that count as good, and probability that good ones lie below the range; `space-shrink` uses the same
-values."""
+"""Share of the settings that count as good, and probability that further good settings lie below the range; `space-shrink` uses the
+same values.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,13 @@ class Cut:
     action: Message
     changes: tuple[Change, ...]
     p: float
-    """p-value: probability of a region at least this clear by chance."""
+    """p-value: probability that chance alone produces a region that separates failed trials at least this clearly."""
     side: Side | None = None
     evidence: tuple[AxisEvidence, ...] = ()
 
 
 def cut(study: Study, false_alarms: float) -> Cut | None:
-    """Return the region that best separates failed from other trials; None if chance explains every region.
+    """Return the cut that best separates failed from other trials; None if chance explains every region.
 
     A region in two hyperparameters must explain more failures than the best single threshold. No region contains one of the best
     settings (`_best`).
@@ -136,7 +141,9 @@ def _all_regions(names: list[str], positions: FloatArray, failed: BoolArray) -> 
 
 
 def _cut_around_successes(study: Study, tried: settings.Settings) -> Cut | None:
-    """Return the cut around the successful settings if only one number is searched and most settings failed on both sides."""
+    """Return the cut around the successful settings if only one numeric hyperparameter is searched and most settings on both sides
+    failed.
+    """
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
     ((name, at),) = tried.numeric.items()
@@ -217,9 +224,9 @@ def _combination_text(one: str, other: str) -> str:
 def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
     """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
 
-    A threshold of lr / (1 - momentum) need only separate them equally well, because training diverges if steps are too long. The
-    logarithm of the number of trials is subtracted from the score for each fitted threshold. alone: score of the best single
-    threshold (`_corners.likelihood_ratio`); level: maximum p-value of a region.
+    For a threshold of lr / (1 - momentum), it suffices to separate them equally well, because training diverges if steps are too
+    long. The logarithm of the number of trials is subtracted from the score for each fitted threshold. alone: score of the best
+    single threshold (`_corners.likelihood_ratio`); level: maximum p-value of a region.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
@@ -229,7 +236,8 @@ def _clearest_joint_region(study: Study, tried: settings.Settings, alone: float,
     if not better:
         return None
     score, joint = max(better, key=lambda f: f[0])
-    # If the learning rate alone separates failures equally well, the finding is about it; only the next range uses step lengths.
+    # If the learning rate alone separates failures equally well, the finding names only the learning rate, and only the next range
+    # is based on step lengths.
     rate = next((c.parameter for c in joint.changes if isinstance(c, Reparametrise)), None)
     return joint if rate is None or score > least else replace(joint, subject=rate, side="high")
 
@@ -262,7 +270,7 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
 
 
 def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return the low end of the range of good settings, less a margin; the lowest position if results hardly vary.
+    """Return the low end of the range of good settings minus a margin; the lowest position if results hardly vary.
 
     positions, costs: (n,), one entry for each setting with a result.
     """

@@ -13,19 +13,19 @@ from advisor.stats import best_of, boundaries
 from advisor_rules.space._compared_values import varied
 
 DOUBT = 0.1
-"""Maximum probability of a best value at an end of the range at which the end counts as ruled out."""
+"""Maximum probability that the best value lies at an end of the range for this end to count as ruled out."""
 SEED = 0
 _SHUFFLES = 999
 _MIN_POINTS = 5
-"""Minimum number of points with a result to test if a group's good points cluster."""
+"""Minimum number of points with a result to test whether a group's good points cluster at an end."""
 _MATERIAL = 0.2
-"""Minimum share of the other groups' points that must lie beyond the end of a group's range."""
+"""Minimum share of the other groups' points that must lie beyond the end of a group's range for the range to count as too small."""
 _NEARLY_ALL = 0.8
 """Minimum share of nearly equal results at which a group of trials counts as not trained."""
 _MIN_STUCK = 4
 """Minimum number of nearly equal results at which a group may count as not trained."""
 _EQUAL = 0.05
-"""Maximum range of results that count as equal, in standard deviations of the other groups' results."""
+"""Maximum range of results that count as nearly equal, in standard deviations of the other groups' results."""
 
 
 class PartlyTriedGroup(NamedTuple):
@@ -34,15 +34,15 @@ class PartlyTriedGroup(NamedTuple):
     group: int
     axis: int
     side: Side
-    """The end of the group's own range: low or high."""
+    """The end of the group's own range (low or high) beyond which the group may be better."""
     end: float
     """Position of the end of the group's own range."""
     beyond: int
-    """Number of other groups' points beyond the end."""
+    """Number of the other groups' points beyond this end."""
     span: float
-    """Length of the group's own range, in positions."""
+    """Length of the group's own range, as a share of the axis."""
     probability: float
-    """Probability that the group's best value lies at that end of its range, computed from the group's points only."""
+    """Probability that the group's best value lies at this end of its range, computed only from the group's points."""
     p: float
     """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
@@ -57,13 +57,13 @@ def partly_tried_groups(
     level: float,
     comparable: bool = True,
 ) -> list[PartlyTriedGroup]:
-    """Return the groups that were tried in too small a part of an axis, smallest p-value first.
+    """Return the groups whose points cover too small a part of an axis, smallest p-value first.
 
     groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. Two conditions
-    must hold. First, none of a group's points is among the outermost points; this test is exact for any sampling that is the same
-    for all groups. Second, the group is best at that end with probability `certainty` or more. If an axis is `comparable` between
-    groups, a weaker second condition suffices: the group lost to a trial beyond that end, and its own points do not exclude that it
-    is best there.
+    must hold. First, none of the group's points is among the outermost points at one end of the axis; the test of this is exact for
+    any sampling that is the same for all groups. Second, the group's best value lies at this end of its own range with probability
+    `certainty` or more. If an axis is `comparable` between groups, a weaker second condition suffices: the group lost to a trial
+    beyond this end, and its own points do not rule out that its best value lies there.
     """
     found: list[PartlyTriedGroup] = []
     labels = np.unique(groups).tolist()
@@ -81,7 +81,8 @@ def partly_tried_groups(
             u, low = numeric[axis], side == "low"
             probability = own[axis].low if low else own[axis].high
             lost = comparable and (u[best] < at if low else u[best] > at)
-            # At most one of the two ends of a range can reach `certainty`; if neither does, both ends are used.
+            # The best value lies with probability `certainty` at no more than one end of a range; if it does so at neither end,
+            # both ends are used.
             p = end_p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
                 span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
@@ -98,12 +99,12 @@ class _RangeEnd(NamedTuple):
 
 
 def _early_ends(numeric: list[FloatArray], in_group: BoolArray) -> list[_RangeEnd]:
-    """Return the ends of a group's own range beyond which a material share of the other points lies, with p-values."""
+    """Return the ends of a group's own range beyond which a material share of the other groups' points lies, with p-values."""
     return [end for axis, u in enumerate(numeric) for end in _ends_on(axis, u[in_group], u[~in_group])]
 
 
 def _ends_on(axis: int, own: FloatArray, rest: FloatArray) -> list[_RangeEnd]:
-    """own: the group's positions (m,) on the axis; rest: the other positions (k,)."""
+    """Return the ends on one axis. own: positions (m,) of the group's points; rest: positions (k,) of all other points."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
@@ -132,8 +133,8 @@ def groups_cut_short(
     """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as for
     `partly_tried_groups`.
 
-    The good points of the winning group must not lie as far out, so that the range suits only the winner. The p-value is corrected
-    for the number of losing groups.
+    The winning group's good points must lie less far out, so that the range suits only the winner. The p-value is corrected for the
+    number of losing groups.
     """
     is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
@@ -163,7 +164,8 @@ def groups_cut_short(
 
 
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """Return the permutation p-value for one group's good points lying further to this side than the other group's good points.
+    """Return the permutation p-value of the hypothesis that one group's good points lie no further to this side than the other
+    group's good points.
 
     Points are ranked within their own group, so that an overall difference between groups has no effect.
     """
@@ -184,20 +186,20 @@ class SmallGroup(NamedTuple):
 
     group: int
     best: int
-    """The group that has the best trial."""
+    """Index of the group that contains the best trial."""
     few: int
     """Number of successful trials of the smaller group."""
     many: int
     """Number of successful trials of the best group."""
     chance: float
-    """Probability that the best group would lead with as few trials as the smaller group."""
+    """Probability that the best group would still lead if it had only as many trials as the smaller group."""
     p: float
     """p-value of the hypothesis that both groups are tried equally often, corrected for all groups."""
 
 
 def small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[SmallGroup]:
-    """Return the groups with too few trials to compare with the best, least certain lead first; for arguments see
-    `partly_tried_groups`.
+    """Return the groups with too few trials to compare with the best group, those with the least certain lead of the best group
+    first. For arguments see `partly_tried_groups`.
     """
     is_finite = np.isfinite(costs)
     labels = np.unique(groups)
@@ -218,15 +220,17 @@ def small_groups(groups: IntArray, costs: FloatArray, *, certainty: float, level
 
 
 class StuckGroup(NamedTuple):
-    """A group with nearly all results equal and bad, as at chance level, for any values of the other hyperparameters."""
+    """A group whose results are nearly all equal and bad, as at chance level, whatever the values of the other hyperparameters."""
 
     group: int
     results: int
-    """Number of results at that level."""
+    """Number of the group's results at the common level."""
     level: float
-    """Cost of the level: the median of these results."""
+    """Cost of the common level: the median of the nearly equal results."""
     p: float
-    """p-value: probability that this number of random results lie as close together, corrected for the number of groups."""
+    """p-value: probability that the same number of random results lie at least as close together, corrected for the number of
+    groups.
+    """
 
 
 def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[StuckGroup]:
@@ -246,7 +250,7 @@ def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[S
             continue
         every = np.concatenate([own, rest])
         close = int(np.sum((every >= low) & (every <= high)))
-        # The window was placed to fit the group's results, and could have started at any of them.
+        # The window was placed to fit the group's results. The correction is for windows that start at any of these results.
         p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
         if p <= level:
             found.append(StuckGroup(group, count, float(np.median(own[start : start + count])), p))
@@ -254,7 +258,7 @@ def stuck_groups(groups: IntArray, costs: FloatArray, *, level: float) -> list[S
 
 
 class FailingGroup(NamedTuple):
-    """A group in which nearly all points failed, unlike in the other groups."""
+    """A group in which nearly all points failed, whereas fewer points failed in the other groups."""
 
     group: int
     failed: int

@@ -1,4 +1,4 @@
-"""Finds the part of an axis that contains the good points, and the probability that it is this small by chance."""
+"""Finds the part of an axis that contains the good points, and the probability that this part is so small by chance."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from advisor.model.study import Study
 from advisor.stats.ranks import choose_evenly_by_rank, normal_scores
 
 MIN_GOOD = 4
-"""Minimum number of good points."""
+"""Minimum number of points that count as good."""
 MIN_POINTS = 9
-"""Minimum number of points; with fewer, no result can be significant at 5 %."""
+"""Minimum number of points on an axis; with fewer, no result can be significant at 5 %."""
 SEED = 0
 _BAD = 0.9
 """Quantile of the costs that represents a bad result."""
@@ -25,15 +25,16 @@ _STRAYS = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
 _SHUFFLES = 999
 _FIRST_SHUFFLES = 99
-"""Number of permutations in the first batch if there are many hyperparameters; for most of these, further batches are not needed.
-"""
+"""Number of permutations in the first batch if there are many hyperparameters; most hyperparameters need no further batches."""
 _MAX_BATCHES = 21
 """Maximum number of batches of permutations: with 1,000 hyperparameters, a level of 5 % needs 20,000 permutations."""
 _MAX_SHUFFLED = 300
-"""Maximum number of points to permute, evenly spaced in rank; an axis that needs more points has hardly any effect."""
+"""Maximum number of points to permute; the permuted points are evenly spaced in rank. An axis that needs more points has hardly any
+effect.
+"""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
 _MIN_CUT = 0.1
-"""Minimum share of the axis that must be cut off at one end to be worthwhile."""
+"""Minimum share of the axis that is worth cutting off at one end."""
 _END = 0.2
 """Share of the axis that counts as its end."""
 
@@ -53,13 +54,15 @@ class Region:
     inside: int
     """Number of points inside the region, good or not."""
     margin: float
-    """Distance beyond each end up to which further good points are expected."""
+    """Distance beyond each end of the region up to which further good points are expected."""
     p: float
-    """p-value: probability that as many random points lie as close together."""
+    """p-value: probability that the same number of random points lie at least as close together."""
 
 
 def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
-    """Return the searched numbers with at least `levels` values, except training length, batch size and architecture."""
+    """Return the searched numeric hyperparameters with at least `levels` distinct values, except training length, batch size and
+    architecture.
+    """
     return [
         name
         for name, u in tried.numeric.items()
@@ -73,8 +76,8 @@ def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
 def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
     """Return the maximum excess over the best cost at which a cost still counts as good.
 
-    It is the larger of two amounts: `share` times the distance from the best result to the 90 % quantile and, if most settings have
-    several evaluations, `of_training` times the improvement from the median first evaluation to the best result.
+    The result is the larger of two amounts: `share` times the distance from the best result to the 90 % quantile and, if most
+    settings have several evaluations, `of_training` times the improvement from the median first evaluation to the best result.
     """
     successful_costs = tried.costs[~tried.failed]
     if not len(successful_costs):
@@ -103,7 +106,7 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
 def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed: float) -> Region | None:
     """Return the region of the good points, positions and costs (n,); None for fewer than 4 good points.
 
-    It contains the best three points. The margin is t times the region's length. If k good points are spread evenly over a part of
+    The region contains the best three points. Its margin is t times its length. If k good points are spread evenly over a part of
     the axis, this part extends beyond the margin with probability (1 + t)^-(k - 1); t is chosen so that this probability is
     `missed`.
     """
@@ -125,9 +128,9 @@ def region(positions: FloatArray, costs: FloatArray, is_good: BoolArray, missed:
 def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
-    It is a permutation test of ranks. The statistic is the largest contrast between a run of neighbours along the axis and all
-    other points. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
-    the same position stay together. The number of permutations grows until p-values as small as `level` are possible.
+    It is a permutation test of ranks. The statistic is the largest contrast between a run of neighbouring points along the axis and
+    all other points. All points are used, because the few good points that `region` uses are weak evidence if there are many axes.
+    Points at the same position stay together. The number of permutations grows until p-values as small as `level` are possible.
     """
     some = choose_evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
@@ -151,7 +154,9 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
 
 
 def _best_contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return for each row of scores (k, n), in order along the axis, the best contrast of a run with the rest, shape (k,)."""
+    """Return, for each row of scores (k, n) in order along the axis, the best contrast between a run of points and all other
+    points, shape (k,).
+    """
     n = scores.shape[1]
     sums = np.hstack([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)])[:, borders]
     length = (borders[ends] - borders[starts]).astype(np.float64)
@@ -187,7 +192,9 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
 def range_with_optimum(
     part: Region, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
 ) -> tuple[float, float]:
-    """Return the part of the axis to keep: the region and the interval that contains the best position of the fitted response."""
+    """Return the part of the axis to keep: it covers the region and the interval that contains the best position of the fitted
+    response.
+    """
     wider = replace(part, low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
     return range_to_keep(wider, positions, failed)
 
@@ -205,10 +212,12 @@ def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatA
 
 
 def outstanding_region(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
-    """Return the region around a few neighbouring points that are far better than all others; None if there is no such region.
+    """Return the region around a few neighbouring points that are far better than all other points; None if there is no such
+    region.
 
     The rank test needs four good points. This test uses the size of the difference instead: the best points must be neighbours and
-    lead by more than the range of all others. At least `MIN_POINTS` others are needed. The region extends to the nearest of them.
+    lead by more than the range of all others. At least `MIN_POINTS` other points are needed. The region extends to the nearest of
+    these.
     """
     best = float(np.nanmin(costs))
     is_good, others = costs <= best + tolerance, costs > best + tolerance
@@ -233,7 +242,7 @@ def _mostly(has_failed: BoolArray) -> bool:
 def chance_of_span(n: int, count: int, gaps: int, span: int) -> float:
     """Return the exact probability that `gaps` + 1 consecutive ranks, of `count` random ranks among `n`, span at most `span`.
 
-    The probability is the same for every such group of ranks, because the gaps between random ranks are exchangeable.
+    The probability is the same for every group of consecutive ranks, because the gaps between random ranks are exchangeable.
     """
     h = np.arange(gaps + 1, min(span, n) + 1, dtype=np.float64)
     h = h[n - h + 1 >= count - gaps]

@@ -12,13 +12,13 @@ from advisor.stats import boundaries
 _MAX_RESULTS = 1000
 """Maximum number of results to use in the test of normality."""
 _MAX_P_WITHOUT_AXES = 0.01
-"""Maximum p-value at which dependence on the hyperparameters need not be tested as well."""
+"""Maximum p-value of the other tests at which dependence on the hyperparameters need not be tested."""
 
 
 def p_of_noise(tried: Settings, max_sd: float) -> float:
     """Return the p-value of the hypothesis that 3 or more results differ only by normal noise, whatever the hyperparameters.
 
-    It is twice the smaller p-value of two tests:
+    The result is twice the smaller p-value of two tests:
     - Dependence on a hyperparameter (`boundaries.p_of_crowding`), combined by Fisher's method with departure from normality
       (Shapiro-Wilk, after undoing rounding). Dependence is not tested if the p-value is at most 1 % without it.
     - Scatter above the standard deviation between seeds, at most `max_sd` as a share of the result; results need the same sign.

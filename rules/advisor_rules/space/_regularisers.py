@@ -1,4 +1,4 @@
-"""Detects regularisers that every trial uses strongly, because their range contains neither weak values nor zero."""
+"""Detects regularisers that are strong in every trial, because their range contains neither weak values nor zero."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from advisor.model.space import Domain, words_of
 from advisor.model.study import Study, Trial
 
 STRONG = 0.3
-"""Smallest share of units or labels that counts as strong: dropout, label smoothing."""
+"""Minimum strength of dropout or label smoothing that counts as strong, as a share of dropped units or smoothed labels."""
 STRONG_DECAY = 0.3
-"""Smallest weight decay or penalty that counts as strong; decays of 0.1 are ordinary with AdamW."""
+"""Minimum weight decay or penalty that counts as strong; weight decays of 0.1 are usual with AdamW."""
 STRONG_DECAY_SGD = 0.01
-"""Smallest weight decay that counts as strong with SGD, whose decay acts through the gradient."""
+"""Minimum weight decay that counts as strong with SGD, where weight decay acts through the gradient."""
 NO_EFFECT = 1e-6
-"""Weight decay that has no visible effect."""
+"""Maximum weight decay that has no visible effect."""
 _PENALTIES = frozenset(("l1", "l2", "wd", "weightdecay"))
 
 
@@ -32,7 +32,7 @@ def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_dec
 
 
 def strong_decay(study: Study, otherwise: float = STRONG_DECAY, sgd: float = STRONG_DECAY_SGD) -> float:
-    """Return the smallest weight decay that counts as strong: `sgd` if all trials are known to use SGD, else `otherwise`."""
+    """Return the minimum weight decay that counts as strong: `sgd` if all trials are known to use SGD, else `otherwise`."""
     rules = {_optimizer(t) for t in study.trials}
     return sgd if rules and rules <= {"sgd", "momentum", "nesterov"} else otherwise
 
@@ -50,12 +50,14 @@ def ends(domain: Domain) -> tuple[float, float]:
 
 
 def floor(domain: Domain) -> float:
-    """Return the low end to search from: 0, or on a log scale a value without effect, within the declared limits."""
+    """Return the low end of the range to search: 0, or on a log scale a value without effect, within the declared limits."""
     low, high = ends(domain)
     return max(NO_EFFECT if domain.scale == "log" and high > 10 * low else 0.0, domain.reach[0])
 
 
 def none_below(name: str, domain: Domain) -> float | None:
-    """Return the value below the range that switches the regulariser off; None if the range is not only strong, or has none."""
+    """Return the value below the range that switches the regulariser off; None if the range contains weak values, or if no such
+    value exists.
+    """
     lowest = floor(domain)
     return lowest if is_only_strong(name, domain) and lowest == 0 < ends(domain)[0] else None

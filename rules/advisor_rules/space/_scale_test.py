@@ -1,4 +1,5 @@
-"""Tests by simulation whether results are smoother on the other scale of an axis.
+"""Tests by simulation whether results are smoother if an axis has the other scale (log instead of linear, or linear instead of
+log).
 
 Two models of the response are compared, both Gaussian processes as in `surface`. The first is smooth along the axis on the scale
 that was used, the second on the other scale. The difference of their likelihoods is compared with the difference for data simulated
@@ -24,13 +25,15 @@ SEED = 0
 MIN_VALUES = 5
 """Minimum number of distinct values of a hyperparameter to compare its scales."""
 MAX_POINTS = 80
-"""Maximum number of points to fit the models to, evenly spaced in rank."""
+"""Maximum number of points to fit the models to; these are evenly spaced in rank."""
 MIN_POINTS = 8
 DRAWS = 399
 BETTER = 0.8
-"""Share of values that are compared, best first; all worse values count as equal, so that a few huge values have no effect."""
+"""Share of the results whose values are compared, best first; all worse results count as equal, so that a few huge losses have no
+effect.
+"""
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
-"""Inverse squared length scales of an axis: from several range widths to a hundredth of one."""
+"""Inverse squared length scales of an axis; the length scales go from several range widths down to a hundredth of a range width."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)
 """Noise variances, relative to the variance of the response."""
 
@@ -46,7 +49,7 @@ class OtherScale:
 
 
 def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]:
-    """Return the searched numbers whose range spans at least the ratio `span`, except the length of training.
+    """Return the searched numeric hyperparameters whose range ends have at least the ratio `span`, except the length of training.
 
     If the range of a positive hyperparameter starts at 0, its log range starts at the decade of the smallest value that was tried.
     """
@@ -56,7 +59,7 @@ def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]
             continue
         values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
         domain = study.spec.parameters[name]
-        if domain.scale == "reverse-log":  # the distance from 1 matters, whatever the scale of the results
+        if domain.scale == "reverse-log":  # on this scale, only the distance from 1 matters
             continue
         low, high = domain.low or 0.0, domain.high or 0.0
         positive = values[values > 0]
@@ -76,7 +79,8 @@ def room(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float
 
 
 def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if it fits at least as well there.
+    """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if the model on this scale fits at
+    least as well.
 
     used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
     lower is better. Both models use the other axes' relevances as fitted on the scale used.

@@ -20,10 +20,11 @@ from advisor.stats import trend
 from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
-"""Minimum number of settings with a result to test if high values help; with 10, a strong trend (rank correlation 0.6) is
-significant."""
+"""Minimum number of settings with a result to test whether high values improve results; with 10, a strong trend (rank correlation
+0.6) is significant.
+"""
 _CONFIDENCE = 0.5
-"""Confidence of the finding. Confidence is one half, because no trial was run with weak regularisation."""
+"""Confidence of the finding: one half, because no trial was run with weak regularisation."""
 
 
 class RegulariserFloor(Rule):
@@ -60,7 +61,7 @@ class RegulariserFloor(Rule):
     """Maximum p-value at which an improvement towards the high end shows that strong regularisation helps."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per regulariser whose range leaves out no regularisation."""
+        """Yield one finding per regulariser whose range excludes weak regularisation and none."""
         settings.require_varied(study)
         if not any(map(parameter_kinds.is_regulariser, study.searched)):
             raise MissingData("no hyperparameter that regularises was varied", needs="design")

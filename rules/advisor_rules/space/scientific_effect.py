@@ -23,7 +23,7 @@ from advisor_rules.space import _compared_values
 from advisor_rules.space._compared_values import varied
 
 _Gap: TypeAlias = tuple[float, float, float]
-"""Distance of a value's best result from that of the best value: (estimate, low, high)."""
+"""Difference between the best results of a value and of the best value: (estimate, low, high)."""
 
 
 class ScientificEffect(Rule):
@@ -72,11 +72,14 @@ class ScientificEffect(Rule):
     """
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per scientific hyperparameter, either the difference or how large one may be."""
+        """Yield one finding per scientific hyperparameter: the difference between its values, or the largest possible
+        difference.
+        """
         tried = settings.read(study)
         repeated = _difference_of_repeats(study, tried, self.levels)
         if repeated is not None:
-            # The leader is the best of all means, so intervals are corrected for all pairs, not for those with one given value.
+            # The leader is selected as the best of all means, so intervals are corrected for all pairs of values, not only for
+            # pairs with a given value.
             yield self._answer(study, repeated, 2 * self.false_alarms / len(repeated.groups))
             return
         questions, lacking = self._questions(study, tried)
@@ -91,7 +94,7 @@ class ScientificEffect(Rule):
             yield sampler.weaken_finding(finding) if learned else finding
 
     def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_ValueComparison], list[str]]:
-        """Return the questions with their answers, and messages about missing data for other questions."""
+        """Return the comparisons of values, and messages about missing data for comparisons that could not be made."""
         found, lacking = [], []
         for comparison in _compared_values.compared(study, tried, levels=self.levels):
             if study.searched[comparison.name].role != "scientific" or len(comparison.values) > self.levels:
@@ -165,7 +168,7 @@ class _ValueComparison:
 
     comparison: _compared_values.Compared
     groups: tuple[int, ...]
-    """Indices in `comparison.values` of those values that have enough results."""
+    """Indices, in `comparison.values`, of the values that have enough results."""
     effect: group_effect.GroupEffect
     asked: int
     """Number of hyperparameters whose values could be compared."""
@@ -176,7 +179,7 @@ class _ValueComparison:
         return all(self.comparison.size(group) == 1 for group in self.groups)
 
     def results(self, group: int) -> CountOf:
-        """Return the number of results with the value at this index of `comparison.values`."""
+        """Return the number of results with the value at index `group` of `comparison.values`."""
         if self.alone:
             return CountOf(len(self.comparison.with_value(group)), "run")
         return CountOf(int(np.sum(np.isfinite(self.comparison.costs) & (self.comparison.groups == group))), "setting")
@@ -187,7 +190,9 @@ class _ValueComparison:
 
 
 def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
-    """Return the sort key for questions: declared ones first, then by the p-value of the hyperparameter on its own."""
+    """Return the sort key for compared hyperparameters: declared scientific ones first, then by the p-value of the hyperparameter's
+    own effect.
+    """
 
     def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
         comparison, _ = answerable
@@ -200,7 +205,9 @@ def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, lis
 def _compare_values(
     comparison: _compared_values.Compared, groups: list[int], *, asked: int, others: int
 ) -> _ValueComparison:
-    """Return the question with its answer. others: maximum number of other hyperparameters in the response."""
+    """Return the hyperparameter with the comparison of its values. others: maximum number of other hyperparameters in the fitted
+    response.
+    """
     mine = np.isfinite(comparison.costs) & np.isin(comparison.groups, groups)
     index = np.searchsorted(groups, comparison.groups[mine]).astype(np.int64)
     costs = comparison.costs[mine]
@@ -214,7 +221,7 @@ def _compare_values(
 
 
 def _difference_of_repeats(study: Study, tried: settings.Settings, levels: int) -> _ValueComparison | None:
-    """Return the question of a study that only compares repeated values of one hyperparameter; None for other studies.
+    """Return the comparison in a study that only repeats several values of one hyperparameter; None for other studies.
 
     If settings differ in several hyperparameters, the effects of these cannot be separated.
     """
@@ -244,7 +251,7 @@ def _lead_message(question: _ValueComparison, lead: int, behind: list[tuple[int,
 
 
 def _no_difference(question: _ValueComparison, gaps: dict[int, _Gap], share: Percent) -> Message:
-    """Return the sentence that no difference can be seen, with the largest difference that is still possible."""
+    """Return a sentence that says that no difference was found, with the largest difference that is still possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
     return say(
         "No difference between the values of {name} larger than {largest} can be seen ({share}){others}.",
@@ -270,7 +277,7 @@ def _interval(gap: _Gap, share: Percent) -> Message:
 
 
 def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
-    """Return a sentence about the trial variance, from repeats or else from the fit."""
+    """Return a sentence about the trial variance, estimated from repeats or else from the fitted response."""
     tried = repeats.settings(study)
     known = repeats.trial_variance(tried)
     if known is not None:
@@ -281,7 +288,7 @@ def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
 
 
 def _changes(study: Study, question: _ValueComparison, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
-    """Return the change that keeps the better value; between more than two values, advice on which ones to drop."""
+    """Return the change that keeps the better of two values; for more than two values, return advice on which values to drop."""
     name, best = question.comparison.name, question.comparison.values[question.groups[lead]]
     if not worse:
         return ()

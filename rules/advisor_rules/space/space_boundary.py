@@ -179,12 +179,16 @@ class SpaceBoundary(Rule):
 
 
 def _fewest_trials(axes: int, level: float) -> int:
-    """Return the smallest number of settings with which a perfect order is significant; with fewer, no test can be significant."""
+    """Return the minimum number of settings at which perfectly ordered results are significant; with fewer, no test can be
+    significant.
+    """
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
 def _advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -> tuple[Message, Change]:
-    """Return (action, change): a new range, or only advice for batch size and architecture, which depend on cost."""
+    """Return (action, change): a new range. For batch size and architecture, which depend on computational cost, return only
+    advice.
+    """
     if parameter_kinds.is_batch_size(name):
         action = say("Choose {name} by throughput and memory, and tune the optimizer for that size.", name=Name(name))
         return action, Advise(text=str(action))
@@ -201,7 +205,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.MovedRange) -
 
 
 def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:
-    """Return True if the optimum of the only searched hyperparameter is visible inside its range."""
+    """Return True if only one hyperparameter is searched and results show that its optimum lies inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
     return len(study.searched) == 1 and boundaries.response_turns_inside(
         tried.numeric[name][fine], tried.costs[fine], side
@@ -221,7 +225,8 @@ def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, l
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
     """Return True if at least half of the trials further out than the best trial failed.
 
-    A higher momentum lengthens updates as a higher learning rate does, so for momentum, trials with higher rates count too.
+    A higher momentum lengthens updates, as a higher learning rate does. For momentum, trials with higher learning rates are
+    therefore included.
     """
     out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
     if side == "high" and "momentum" in words_of(name):

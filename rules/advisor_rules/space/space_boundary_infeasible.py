@@ -88,7 +88,9 @@ class SpaceBoundaryInfeasible(Rule):
                 yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 
     def _near(self, domain: Domain) -> tuple[float, float]:
-        """Return maximum distances from the threshold, in the unit range: for any trial, and for the trial next to it."""
+        """Return the maximum distances of the best trial from the threshold, in the unit range: in general, and if the best trial
+        is the one next to the threshold.
+        """
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)

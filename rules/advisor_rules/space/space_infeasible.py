@@ -165,10 +165,10 @@ class SpaceInfeasible(Rule):
 
 
 class _SettingCounts(NamedTuple):
-    """Numbers of distinct settings; repeats of a setting are no further evidence."""
+    """Numbers of distinct settings. Settings are counted, because repeats of a setting are not further evidence."""
 
     failed: float
-    """Sum over the settings of the share of their trials that failed."""
+    """Number of failed settings: the sum over all settings of the share of their trials that failed."""
     settings: int
 
     @classmethod
@@ -179,7 +179,9 @@ class _SettingCounts(NamedTuple):
 
 
 def _low_rates(study: Study, failed: failures.Failures) -> str:
-    """Return advice if all failed trials learned nothing, at rates below the best trial's and mostly below the others'."""
+    """Return advice if all failed trials learned nothing, and their learning rates are below the best trial's and mostly below
+    those of the other trials.
+    """
     found, best = instability.learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.any & ~failed.stuck).any():
         return ""
@@ -201,7 +203,8 @@ def _failure_kinds_text(failed: failures.Failures) -> tuple[tuple[str, BoolArray
 
 def _message(study: Study, failed: failures.Failures, cut: _failure_regions.Cut | None) -> Message:
     kinds = [(what, int(mask.sum())) for what, mask in _failure_kinds_text(failed) if mask.any()]
-    # If there is only one kind, its name says more than "failed": a trial that learned nothing did end with a result.
+    # If all failures are of one kind, name this kind: "failed" would be misleading for a trial that learned nothing but ended with
+    # a result.
     how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
     return say(
         "{count} of {ended} {how}{where}.",

@@ -117,13 +117,17 @@ class SpaceInsensitive(Rule):
                 yield sampler.weaken_finding(finding) if learned else finding
 
     def _levels(self, found: importance.Importances, axis: int) -> list[tuple[str, Value]]:
-        """Return the choices, as (name, value), with which results depend on a hyperparameter that hardly matters on average."""
+        """Return the categorical values, as (name, value), with which results depend on a hyperparameter that hardly matters on
+        average.
+        """
         choices = _values_of_choices(found, axis)
         limit = self.false_alarms / max(len(choices), 1)
         return [(n, value) for n, value, among in choices if found.response.p_within(axis, among) <= limit]
 
     def _untested_choice_text(self, found: importance.Importances, axis: int) -> Message | str:
-        """Return a sentence about the choice with the fewest settings if they are too few to show an effect there."""
+        """Return a sentence about the categorical value with the fewest settings, if these are too few to show an effect with this
+        value.
+        """
         sizes = [(int(among.sum()), str(n), value) for n, value, among in _values_of_choices(found, axis)]
         few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
         if few >= self.fewest:
@@ -134,7 +138,7 @@ class SpaceInsensitive(Rule):
     def _only_with(
         self, found: importance.Importances, axis: int, levels: list[tuple[str, Value]], small: float
     ) -> Finding:
-        """Return the finding about a hyperparameter that matters only with some values of another one."""
+        """Return the finding about a hyperparameter that matters only with some values of a categorical hyperparameter."""
         name = Name(found.names[axis])
         values = listed([say("{name} = {value}", name=Name(n), value=Setting(v)) for n, v in levels], 9)
         advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
@@ -225,7 +229,7 @@ class SpaceInsensitive(Rule):
 
 
 def _values_of_choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
-    """Return (name, value, mask of its settings) for each value of the other hyperparameters that are choices."""
+    """Return (name, value, mask of its settings) for each value of each other categorical hyperparameter."""
     others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
     places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
     return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]

@@ -148,9 +148,9 @@ class SpaceInteraction(Rule):
 
 
 def _advice(little: str, great: str) -> Message:
-    """Return the advice for two hyperparameters, of which `little` has the smaller effect."""
+    """Return the advice for two interacting hyperparameters; `little` has the smaller effect of the two."""
     batches = [name for name in (little, great) if parameter_kinds.is_batch_size(name)]
-    if len(batches) == 1:  # the batch size is chosen by throughput
+    if len(batches) == 1:  # the batch size is one of the two; it is chosen by throughput
         other = great if batches == [little] else little
         return say(AGAIN, other=Name(other), batch=Name(batches[0]))
     return say(TOGETHER, little=Name(little), great=Name(great))

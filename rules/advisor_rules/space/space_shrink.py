@@ -123,7 +123,7 @@ class SpaceShrink(Rule):
     def _narrow_parts(
         self, tried: settings.Settings, axes: Sequence[str], tolerance: float
     ) -> list[tuple[float, str, _good_region.Region, float, float]]:
-        """Return the ranges that are too wide, as (p-value, name, part with the good trials, low, high end to keep)."""
+        """Return the ranges that are too wide, as (p-value, name, part with the good trials, low end to keep, high end to keep)."""
         level = tried.level(self.false_alarms)
         chances = {
             name: _good_region.matters(*_settings_with(tried, name)[:2], level / len(axes)) * len(axes) for name in axes
@@ -241,8 +241,8 @@ def _tighten(
 ) -> tuple[float, float]:
     """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
 
-    If one end of the range stays, the part does not change, because `space-boundary` may move that end, and chooses the other one
-    as well.
+    If one end of the range stays, the part does not change, because `space-boundary` may move this end and then also chooses the
+    opposite end.
     """
     if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
         return kept_range
@@ -254,7 +254,8 @@ def _tighten(
 def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float]]:
     """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
 
-    Choices with the most values are left out until the remaining values number at most half of the settings.
+    Categorical hyperparameters with the most values are left out until the remaining ones have in total at most half as many values
+    as there are settings.
     """
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])

@@ -161,7 +161,7 @@ def _rates(tuned: IntArray) -> Message:
 
 
 def _kind(fast: bool, size: float, good: float | None, largest: float) -> str:
-    """Return why this batch size is the one to fix, as an apposition."""
+    """Return an apposition that says why this batch size is the one to fix."""
     if fast:
         return "beyond which the throughput hardly rises" if size < largest else "the one with the highest throughput"
     return f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
@@ -184,7 +184,9 @@ def _search_rate(study: Study, name: str) -> list[Change]:
 
 
 def _rate_used(study: Study, trial: Trial) -> float:
-    """Return the trial's peak learning rate: that of its optimizer, else the highest one in its curve; not finite if unknown."""
+    """Return the trial's peak learning rate: that of its optimizer, or else the highest logged learning rate; not finite if
+    unknown.
+    """
     noted, logged = rate_of(study, trial), study.curve(trial, "learning_rate").finite.values
     return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 

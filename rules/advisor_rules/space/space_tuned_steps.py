@@ -63,7 +63,7 @@ class SpaceTunedSteps(Rule):
         named = [name for name in study.spec.parameters if counts_training(name) or name in study.lengths]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
-            lengths[~(lengths > 0)] = np.nan  # -1 means that something else sets the length
+            lengths[~(lengths > 0)] = np.nan  # -1 means that a different hyperparameter sets the length
             if (name in study.searched or name in study.lengths) and self._is_tuned(lengths[judged], batches[judged]):
                 yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
@@ -78,7 +78,7 @@ class SpaceTunedSteps(Rule):
             )
 
     def _is_tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
-        """Return True if lengths (n,) differ and length times batch size differs too."""
+        """Return True if both the lengths (n,) and the products of length and batch size differ."""
         examples = (lengths * batches)[np.isfinite(lengths)]
         follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()  # False if any is NaN
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
@@ -125,7 +125,7 @@ class SpaceTunedSteps(Rule):
 
 
 def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
-    """Return the changes that fix the training length at the number of steps of the trials marked in `alike`."""
+    """Return the changes that fix the training length at the number of steps of the trials in the mask `alike`."""
     trials = [t for t in study.trials if alike[t.index]]
     planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
     reached = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]
@@ -138,6 +138,6 @@ def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why:
 
 
 def _ends_differ(study: Study, small: float) -> bool:
-    """Return True if the last steps of complete trials differ by more than `small` times the longest."""
+    """Return True if the last steps of complete trials differ by more than `small` times the largest last step."""
     ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
     return bool(ends) and min(ends) < (1 - small) * max(ends)

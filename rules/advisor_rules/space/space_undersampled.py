@@ -177,7 +177,9 @@ class SpaceUndersampled(Rule):
 
 
 class _ExpectedGain(NamedTuple):
-    """Gain of twice as many trials, with an 80 % interval, and the probability that it exceeds the limit and the noise."""
+    """Expected gain from twice as many trials, with an 80 % interval, and the probability that this gain exceeds the limit and the
+    noise.
+    """
 
     expected: float
     low: float
@@ -186,7 +188,7 @@ class _ExpectedGain(NamedTuple):
 
     @property
     def text(self) -> Message:
-        """The gain as a phrase; an interval without width means that it is only known to be bounded."""
+        """The expected gain as a phrase; if the interval has no width, only an upper bound of the gain is known."""
         if not self.low < self.expected < self.high:
             return say("at most about {high}", high=Number(self.high, 2))
         numbers = {k: Number(v, 2) for k, v in (("gain", self.expected), ("low", self.low), ("high", self.high))}
@@ -194,10 +196,10 @@ class _ExpectedGain(NamedTuple):
 
 
 def _gain(study: Study, limit: float, halves: best_of.HalvingLoss, *, known: bool) -> _ExpectedGain:
-    """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
-    between seeds.
+    """Return the expected gain from twice as many trials, predicted by the fitted response. known: True if the limit includes the
+    noise between seeds.
 
-    Gains decrease, so no gain exceeds the upper bound of the last doubling's gain.
+    Gains shrink with each doubling of the trials, so the next gain does not exceed the upper bound of the last one.
     """
     more = rerun.further_results(study)
     gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))

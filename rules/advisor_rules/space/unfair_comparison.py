@@ -79,7 +79,9 @@ class UnfairComparison(Rule):
     """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value most affected."""
+        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value with the greatest
+        disadvantage.
+        """
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
         if not comparisons:
@@ -98,7 +100,7 @@ class UnfairComparison(Rule):
             yield from (sampler.weaken_finding(f) if weakened else f for f in found)
 
     def _disadvantages(self, study: Study, comparison: _compared_values.Compared, level: float) -> Iterator[Finding]:
-        """Yield one finding per kind of disadvantage, about the value most affected by it."""
+        """Yield one finding per kind of disadvantage, about the value with the greatest disadvantage."""
         groups, costs = comparison.groups, comparison.costs
         failing = _fairness.failing_groups(groups, costs, level=self.false_alarms / 2)[:1]
         for stuck in _fairness.stuck_groups(groups, costs, level=self.false_alarms / 2)[:1]:
@@ -131,7 +133,7 @@ class UnfairComparison(Rule):
             costs,
             edge=self.edge,
             certainty=self.certainty,
-            level=level / 2,  # simulated studies raise more false alarms here
+            level=level / 2,  # at the full level, this test raised too many false alarms in simulated studies
         )
         for group, end in own[:1]:
             yield self._cut_short(study, comparison, group, end)
@@ -143,7 +145,7 @@ class UnfairComparison(Rule):
         at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(comparison.groups) - size
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
-        # For every value: as many trials per unit of range width in the shared range as in the value's own range.
+        # Give every value as many trials per unit of range width in the shared range as the value had in its own range.
         trials = math.ceil(len(comparison.values) * size / max(end.span, 0.25))
         tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
         why = say(tried, who=who, axis=Name(axis), at=Number(at))
@@ -252,7 +254,7 @@ class UnfairComparison(Rule):
 
     def _outnumbered(self, comparison: _compared_values.Compared, few: _fairness.SmallGroup) -> Finding:
         who, winner = comparison.label(few.group), comparison.label(few.best)
-        # If every value gets the same number of trials, no more trials are needed than so far.
+        # If every value gets the same number of trials, the total need not exceed the present number of trials.
         trials = len(comparison.values) * math.ceil(len(comparison.groups) / len(comparison.values))
         own = CountOf(few.few, "successful setting")
         counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)

@@ -1,4 +1,4 @@
-"""Attention logits that grow far beyond those of the good trials, in trials that end worse."""
+"""Finds trials that end worse and whose attention logits grow far beyond those of the good trials."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
 MIN_POINTS = 20
-"""Minimum number of logged logits of a trial: each quarter must show their noise."""
+"""Minimum number of logged attention logits of a trial. Each quarter of the training must contain enough of them to estimate their
+noise.
+"""
 
 _START = 5
-"""Number of losses at the start of a training whose median is its start."""
+"""Number of losses at the start of a training whose median is the initial loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The largest attention logits of one trial, on a log scale, beside the best trial's results."""
+    """The largest attention logits of one trial, on a log scale, and a comparison of the trial's results with the best trial's."""
 
     trial: Trial
     before: MeanLevel
     """Log of the logits in the second quarter of the training."""
     late: MeanLevel
-    """Log of the logits in the last quarter."""
+    """Log of the logits in the last quarter of the training."""
     p_worse: float
-    """p-value of results that are worse than the best trial's at the same steps in the second half; 0 for a trial that diverged."""
+    """p-value of the test that the trial's results in the second half of the training are worse than the best trial's at the same
+    steps; 0 for a trial that diverged.
+    """
 
     @property
     def size(self) -> float:
@@ -38,7 +42,9 @@ class Logits:
         return math.exp(self.late.mean)
 
     def p_grown(self, reference: MeanLevel, factor: float) -> float:
-        """Return the larger p-value of two tests: the late logits exceed the reference by the factor, and they have grown."""
+        """Return the larger p-value of two tests: that the late logits exceed `factor` times the reference, and that the logits
+        have grown.
+        """
         shifted = MeanLevel(self.late.mean - math.log(factor), self.late.error, self.late.freedom)
         return max(shifted.p_above_other(reference), self.late.p_above_other(self.before))
 
@@ -46,7 +52,7 @@ class Logits:
 def read(study: Study, material: float) -> list[Logits]:
     """Return the logits of each trial that logged enough of them, best trial first. Raises MissingData if none can be compared.
 
-    material: minimum difference of worse results, as a share of the best trial's gain.
+    material: minimum difference at which results count as worse, as a share of the best trial's gain.
     """
     ranked = study.ranked()
     failed = [t for t in study.trials if t.status in ("diverged", "not_learned")]
@@ -76,9 +82,9 @@ def _logits(study: Study, trial: Trial, best: Trial, material: float) -> Logits 
 
 
 def _end(study: Study, trial: Trial) -> float:
-    """Return the last step at which the training loss was at most its start; infinite if no loss was logged.
+    """Return the last step at which the training loss was at most its initial value; infinite if no loss was logged.
 
-    After it, the loss explodes, and so may all weights and logits, whatever the cause.
+    After this step, the loss explodes, and weights and logits may explode with it, whatever the cause.
     """
     losses = study.curve(trial, "train_loss").finite
     if not len(losses):
@@ -87,7 +93,9 @@ def _end(study: Study, trial: Trial) -> float:
 
 
 def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float | None:
-    """Return the p-value of results worse than the best trial's by `material` of its gain; None with fewer than two of them."""
+    """Return the p-value of the test that results are worse than the best trial's by `material` times its gain; None for fewer than
+    two common results.
+    """
     if trial.status == "diverged":
         return 0.0
     if trial == best:
@@ -100,5 +108,5 @@ def _p_worse(study: Study, trial: Trial, best: Trial, material: float) -> float 
 
 
 def reference(good: Sequence[Logits]) -> MeanLevel:
-    """Return the late logits of the good trial with the largest ones."""
+    """Return the late logits of the good trial whose late logits are largest."""
     return max((entry.late for entry in good), key=lambda late: late.mean)

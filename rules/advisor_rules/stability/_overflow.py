@@ -1,4 +1,4 @@
-"""Steps that a gradient scaler skipped although the loss scale was far too low to cause the overflow."""
+"""Finds steps that a gradient scaler skipped although the loss scale was far too low to cause the overflow."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
 
 LARGEST = 65504.0
-"""Largest finite float16."""
+"""Largest finite float16 number."""
 _LOSSES = 5
 """Number of losses at each end of a training whose medians are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The steps that one trial skipped."""
+    """The steps that the gradient scaler skipped in one trial."""
 
     trial: Trial
     steps: int
-    """Number of steps, with the skipped ones."""
+    """Number of steps, including skipped steps."""
     skipped: int
     in_vain: int
     """Number of skipped steps in the second half of training at which the scaled gradient was far below the largest float16."""
     first: int
-    """First completed step after the first such skip in the second half of training."""
+    """First completed step after the first skip in vain in the second half of training."""
     scale: float
     """Loss scale at the end of training."""
     gradient: float
     """Largest gradient norm of a completed step, before clipping; NaN if unknown."""
     exploded: bool
-    """Whether the training loss ended above its start."""
+    """True if the training loss ended above its initial value."""
 
     @property
     def room(self) -> float:
-        """Factor by which the largest known gradient, scaled at the end of training, is below the largest float16."""
+        """Factor by which the largest known gradient norm, times the scale at the end of training, is below the largest float16."""
         return LARGEST / (self.scale * self.gradient) if self.scale > 0 else math.inf
 
 
 def read(study: Study, trial: Trial, room: float) -> Overflow | None:
     """Return the skipped steps of a trial; None if it logged no loss scale and no skipped steps, or completed too few steps.
 
-    A skip is in vain if even the largest gradient norm so far, times the scale, was `room` times below the largest float16. If
-    gradient norms are unknown, it is in vain if the scale was below 1.
+    A skip is in vain if the largest gradient norm so far, multiplied by the scale, was still `room` times below the largest
+    float16. If gradient norms are unknown, a skip is in vain if the scale was below 1.
     """
     scales, skips = study.curve(trial, "loss_scale").finite, study.curve(trial, "skipped_steps").finite
     if len(scales) < 2 or len(scales) != len(skips):
@@ -53,7 +53,8 @@ def read(study: Study, trial: Trial, room: float) -> Overflow | None:
     counts = np.rint(skips.values * np.diff(skips.steps, prepend=skips.steps[0] - 1)).clip(min=0)
     unlogged = max(_number(trial.fact("skipped_steps")) - counts.sum(), 0.0)
     limits = _largest_scales(study, trial, scales.steps, room)
-    # The j-th skip before a row, counted from it, happened at 2^j times the scale of the row; after the last row, at 2^(1 - j).
+    # The j-th skip before a logged row, counted backwards from the row, happened at 2^j times the row's scale. The j-th skip after
+    # the last row happened at 2^(1 - j) times its scale.
     far = np.floor(np.log2(limits / np.maximum(scales.values, 1e-300)))
     in_vain = np.clip(far, 0, counts)
     last_in_vain = max(unlogged - max(-far[-1], 0.0), 0.0)

@@ -21,15 +21,16 @@ from advisor.model.usual_rates import HALF_DECADE
 from advisor.stats import boundaries
 
 NEAR_LOWEST = 2.0
-"""Maximum ratio of the best learning rate to the lowest learning rate at which the best one counts as being at the low end. Our
-choice."""
+"""Maximum ratio of the best learning rate to the lowest one at which the best learning rate counts as lying at the low end. Our
+choice.
+"""
 EDGE = 0.1
 """Share of the range of the learning rate that counts as its low end; the same as in `space-boundary`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnstableTrials:
-    """The unstable trials among those judged."""
+    """The unstable trials among the judged trials."""
 
     near: instability.JudgedTrials
     judged: int
@@ -44,7 +45,7 @@ class UnstableTrials:
 
     @property
     def p(self) -> float:
-        """p-value of the worst instability, times the number of judged trials."""
+        """p-value of the worst instability, times the number of judged trials (Bonferroni)."""
         return min(self.worst.p * self.judged, 1.0)
 
     @property
@@ -55,10 +56,10 @@ class UnstableTrials:
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
         """Return the change to search from a decade below up to `_suggested_maximum`; None if no better rate may lie there.
 
-        A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
-        results improve towards this end (Kendall's rank test at level `false_alarms`) and do not turn before it. A better rate may
-        also lie there if the best rate is the lowest that was tried and most of the judged trials are unstable. In both cases, the
-        playbook's question has no answer yet: is training unstable just above the best rate?
+        A better learning rate may lie there in two cases. First, the best trial's rate is at the low end of the range and below all
+        unstable rates, and results improve towards this end (Kendall's rank test at level `false_alarms`) without turning before
+        it. Second, the best rate is the lowest tried rate and most of the judged trials are unstable. In both cases, it is still
+        unknown whether training is unstable just above the best rate, which the playbook asks.
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
@@ -83,9 +84,11 @@ class UnstableTrials:
         return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _turns(self, study: Study, domain: Parameter) -> bool:
-        """Return whether the results at rates below all unstable ones turn before the lowest rate, so that none below it is better.
+        """Return True if results at learning rates below all unstable rates get worse again before the lowest rate, so that no
+        lower rate is better.
 
-        Unstable trials are worse whatever the response is below them. If more is searched, rates alone do not show the response.
+        Unstable trials are left out, because they are worse whatever the response at lower rates. If several hyperparameters are
+        searched, return False, because learning rates alone do not show the response.
         """
         lowest_unstable = min(float(self.near.rates[t.index]) for t in self.trials)
         stable = [t for t in study.ranked() if float(self.near.rates[t.index]) < lowest_unstable]
@@ -94,15 +97,18 @@ class UnstableTrials:
         return len(study.searched) == 1 and boundaries.response_turns_inside(positions, costs, "low")
 
     def _suggested_maximum(self) -> float:
-        """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""
+        """Return the middle, on a log scale, between the best learning rate and the lowest unstable rate above it; at most twice
+        the best rate.
+        """
         best = self.near.best
         above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)
         return max(round_significant(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
 
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
-        """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.
+        """Return True if results improve up to the highest tried learning rate, and no unstable trial lies above the best rate.
 
-        The unstable trials' rate is then not too high, because higher rates train better (Kendall's rank test).
+        In this case, the unstable trials' learning rates are not too high, because higher rates give better results (Kendall's rank
+        test).
         """
         domain = study.spec.parameters.get(self.near.parameter or "")
         rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
@@ -134,7 +140,7 @@ class UnstableTrials:
 
 
 def search_lower(change: SetRange) -> Message:
-    """Return the action if the best learning rate is not known yet."""
+    """Return the action to recommend while the best learning rate is unknown."""
     return say(
         "Search lower values of {name}, from {low} to {high}. If training still breaks down just above the best rate, "
         "lengthen the warmup or clip harder.",

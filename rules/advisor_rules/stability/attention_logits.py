@@ -18,7 +18,7 @@ from advisor_rules.stability import _attention
 from advisor_rules.stability._attention import Logits
 
 _CONFIDENCE = 0.9
-"""Confidence apart from noise: the logits may be the effect of another fault."""
+"""Confidence before noise is considered: large logits may be the effect of a different fault."""
 
 
 class AttentionLogits(Rule):

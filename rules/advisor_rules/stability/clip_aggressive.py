@@ -20,7 +20,7 @@ from advisor.model.study import Study
 from advisor.stats import tails
 
 _RESCALING = ("adam", "adamw", "nadam", "rmsprop")
-"""Optimizers whose steps do not change if all gradients are scaled by the same factor."""
+"""Names of optimizers whose steps do not change if all gradients are scaled by the same factor."""
 
 
 class ClipAggressive(Rule):
@@ -145,7 +145,7 @@ def _action(norms: FloatArray, *, rescaled: bool) -> Message:
 
 
 def _curves(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
-    """Return the plot of the best trial's gradient norm with its clipping threshold, if both are known."""
+    """Return the plot of the best trial's gradient norm and clipping threshold, if both are known."""
     if not study.has("grad_norm") or not math.isfinite(first.threshold):
         return ()
     return (

@@ -20,7 +20,7 @@ from advisor_rules.stability._unstable import UnstableTrials, find_unstable, sea
 
 _WARMUP_ADVICE = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
 _RATE_ADVICE = "Sweep lower learning rates. If the best of them are just below those that are unstable, warm up."
-"""Advice after a single setting, which does not show whether its learning rate was far too high."""
+"""Advice if only a single setting was tried, which does not show whether its learning rate was far too high."""
 _HARMLESS_ADVICE = (
     "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
 )

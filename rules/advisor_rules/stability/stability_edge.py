@@ -21,19 +21,19 @@ from advisor.model.words import count, plain_number
 from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
-"""Maximum p-value at which the test is undecided; above it, results probably turn before the edge."""
+"""Maximum p-value at which the test for a turn is undecided; above it, results probably turn before the edge."""
 MIN_STABLE = 4
-"""Minimum number of successful settings below the edge to find where results turn."""
+"""Minimum number of successful settings below the edge to determine where results turn."""
 
 
 class _StabilityLimit(NamedTuple):
-    """The learning rates from which training fails, and the best rate below them."""
+    """The edge, that is, the lowest learning rate from which training fails, and the best learning rate below it."""
 
     edge: float
     best: float
     region: outliers.FailureRegion
     turns: float
-    """p-value: probability of such an improvement towards the edge if results turn before it."""
+    """p-value: probability of at least this improvement towards the edge if results turn before the edge."""
 
 
 class StabilityEdge(Rule):
@@ -150,7 +150,9 @@ class StabilityEdge(Rule):
                 yield _StabilityLimit(10**region.edge, 10 ** float(logs[best]), region, turns), int(stable.sum())
 
     def _far_with_momentum(self, tried: settings.Settings, name: str, edge: _StabilityLimit) -> bool:
-        """Return True if no failed setting beyond the edge is near the best one by lr / (1 - momentum), if momentum is searched."""
+        """Return True if momentum is searched and no failed setting beyond the edge is near the best setting in terms of lr / (1 -
+        momentum).
+        """
         momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
         if momentum is None:
             return False
@@ -239,8 +241,8 @@ class StabilityEdge(Rule):
     def _remedy(
         self, study: Study, failed_trials: Sequence[Trial], edge: float, higher: SetRange
     ) -> tuple[Change, ...]:
-        """Return the remedy for the kind of instability in the failed trials; if their losses do not show it, a probe
-        of the start.
+        """Return the remedy for the kind of instability in the failed trials; if their losses do not show the kind, return a probe
+        of early training.
         """
         starts = [b for t in failed_trials if (b := loss_blowups.blowup_at_start(study, t, self.lasting)) is not None]
         jumps = [b for t in failed_trials if (b := loss_blowups.blowup_in_mid_training(study, t)) is not None]

@@ -164,7 +164,9 @@ class StabilityMid(Rule):
 
 
 def _advise_clipping(study: Study, trial: Trial) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes: clipping or, if the trial clips already, what is left to do in spite of it."""
+    """Return the action and the changes: clipping or, if the trial already clips gradients, a remedy for instability despite
+    clipping.
+    """
     present = clipping.read_threshold(study, trial)
     if present is not None and (math.isfinite(present.threshold) or present.share > 0):
         return clipping.remedy(study, present)

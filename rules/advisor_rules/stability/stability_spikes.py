@@ -121,7 +121,7 @@ class StabilitySpikes(Rule):
         return [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)], test
 
     def _is_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
-        """Return whether the loss of all these trials is known, and none of it rises or jumps."""
+        """Return True if the losses of all these trials are known and none of them rises or jumps."""
         loss = loss_blowups.study_instability(
             study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
         )
@@ -151,7 +151,7 @@ class StabilitySpikes(Rule):
 
 
 def _simple_clip(norms: FloatArray) -> Message:
-    """Return the action if the outliers harm no trial."""
+    """Return the action to recommend if the outliers harm no trial."""
     norm = Number(float(np.quantile(norms, 0.9)))
     return say(
         "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; that needs no separate study.",
@@ -164,11 +164,11 @@ class _Test:
     """The joint test of all trials."""
 
     trials: int
-    """Number of trials judged."""
+    """Number of judged trials."""
     chance: float
-    """Probability allowed to each trial; 0 if none has outliers."""
+    """Significance level for each trial; 0 if no trial has outliers."""
     p: float
-    """p-value over all trials."""
+    """p-value of the joint test of all trials."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class _TrialWithOutliers:
 
     @property
     def where(self) -> Message:
-        """The number of outliers among the logged points, as a phrase."""
+        """Phrase with the number of outliers and the number of logged points."""
         many = len(self.outliers.indices)
         points = "point" if many == 1 else "points"
         return say("{many} of {of} logged {points}", many=many, of=len(self.curve), points=points)

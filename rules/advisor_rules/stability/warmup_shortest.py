@@ -19,7 +19,7 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import plain_number
 
 _RETRY_FACTORS = (instability.WARMUP_FACTOR, math.sqrt(instability.WARMUP_FACTOR))
-"""Multiples of the unstable learning rate to try after a higher multiple failed."""
+"""Multiples of the unstable learning rate to try if a higher multiple was unstable even with a warmup."""
 _TOLERANCE = 0.05
 """Relative difference at which learning rates count as equal, because study files contain rounded values."""
 
@@ -195,7 +195,7 @@ class _WarmupTrials:
     name: str
     """Name of the hyperparameter for the warmup length."""
     rate: float
-    """Learning rate that the trials share."""
+    """Learning rate that all trials of the warmup study share."""
     tried: Sequence[_Warmup]
 
     @property
@@ -234,7 +234,7 @@ class _WarmupTrials:
 
 
 def _clip_below(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
-    """Return the changes to end the range of learning rates where they fail without a warmup, and to clip."""
+    """Return the changes that end the range of learning rates where training fails without a warmup, and that clip gradients."""
     changes: list[Change] = []
     high = float(f"{unstable:.3g}")
     if (
@@ -250,6 +250,8 @@ def _clip_below(result: _WarmupTrials, unstable: float) -> tuple[Change, ...]:
 
 
 def _unstable_rate(study: Study, rate: float) -> float:
-    """Return the rate that failed without a warmup, as recorded in the study file, or else a tenth of the rate that was tried."""
+    """Return the learning rate that failed without a warmup, as recorded in the study file, or else a tenth of the tried learning
+    rate.
+    """
     unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
     return unstable if unstable > 0 else rate / instability.WARMUP_FACTOR

@@ -1,4 +1,4 @@
-"""The best steps of good trials, and a forecast of the effect of more steps on trials whose best step is late."""
+"""Finds the best steps of good trials, and forecasts the effect of more steps on trials whose best step is late."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SCHEDULES_TO_ZERO = ("linear", "cosine", "polynomial")
 
 @dataclass(frozen=True, slots=True)
 class BestStep:
-    """The best step of one trial. A place is a share of the trial's planned steps."""
+    """The best step of one trial. A place is a position in training, as a share of the trial's planned steps."""
 
     trial: Trial
     steps: int
-    """Planned steps of the trial or, if unknown, the steps that it ran."""
+    """Number of planned steps of the trial or, if unknown, of steps that the trial ran."""
     place: float
     """Place of the trial's best evaluation."""
     tied: float
-    """Place of the first evaluation that equals the best within noise."""
+    """Place of the first evaluation that equals the best evaluation within noise."""
     at_start: bool
     """True if the trial's first evaluation is its best."""
 
@@ -66,11 +66,15 @@ class LateTrials:
 
     steps: tuple[BestStep, ...]
     gain: float
-    """Median over the trials of the share of the gain made in the last part of the steps."""
+    """Share of the gain that was made in the last part of the steps; median over the trials."""
     part: float
-    """Median length of this part as a share of the steps: it starts at an evaluation, so it may be longer than requested."""
+    """Length of this last part as a share of the steps; median over the trials. The part starts at an evaluation, so it may be
+    longer than requested.
+    """
     endings: tuple[trend.End | None, ...]
-    """End of each trial's objective at a constant learning rate; None if that stretch is too short."""
+    """Analysis of the end of each trial's objective curve at a constant learning rate; None if the learning rate was constant for
+    too few steps.
+    """
     rates: tuple[float, ...]
     """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
@@ -94,7 +98,7 @@ class LateTrials:
 
 
 def _values_text(values: list[Item]) -> Message:
-    """Return the value of each trial, or the one value that all of them have."""
+    """Return a text with the value of each trial, or with the single value that all trials have."""
     return joined(values[:1] if len(set(map(str, values))) == 1 else values)
 
 
@@ -164,7 +168,9 @@ def _ends_near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> 
 
 
 def _late_gain(study: Study, placed: BestStep, late: float) -> tuple[float, float]:
-    """Return (share of the trial's gain, share of its steps) of the part after the last evaluation before the last share `late`."""
+    """Return (share of the trial's gain, share of its steps) of the last part of training. This part starts at the last evaluation
+    before the last share `late` of the steps.
+    """
     curve = study.cost_curve(placed.trial).finite
     after = (1 - late) * placed.steps
     start = int(max(curve.steps[curve.steps <= after], default=0))

@@ -19,7 +19,7 @@ _MIN_IMPROVEMENT = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Learning rates that fall each time a metric has not improved for a fixed number of evaluations."""
+    """A pattern of learning rates: they fall each time a metric has not improved for a fixed number of evaluations."""
 
     metric: str
     patience: int
@@ -70,7 +70,9 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
 
 
 def _since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
-    """Return the number of evaluations (n,) since the last improvement or fall of the learning rate, counted as schedulers do."""
+    """Return the number of evaluations (n,) since the last improvement of the metric or fall of the learning rate, counted as
+    schedulers count them.
+    """
     best, since_last = math.inf, 0
     since = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):

@@ -80,7 +80,9 @@ class DecayTooLow(Rule):
             yield self._finding(study, len(judged_schedules), wasted)
 
     def _tiny_phase_of_trial(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
-        """Return the final phase at a tiny rate; None unless it is most of the training and gains almost nothing."""
+        """Return the final phase at a tiny learning rate; None unless this phase is most of the training and gains
+        almost nothing.
+        """
         phase = schedule.low_phase(self.tiny)
         if phase is None or schedule.noted == "plateau":
             return None

@@ -119,7 +119,7 @@ class StepPosition(Rule):
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
             trials = _best_steps.late_trials(study, placed, self.late, **limits)
-            if trials.longer or not trials.decayed:  # otherwise the schedule explains it
+            if trials.longer or not trials.decayed:  # otherwise the schedule explains the late best steps
                 yield self._late(study, placed, trials, p_late)
 
     def _report_early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
@@ -165,8 +165,9 @@ class StepPosition(Rule):
         return action, curve_tails.set_length(study, fewer, why=why)
 
     def _mostly_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return whether most of these trials overfit: the metric ends worse beyond noise, while the training metric does not get
-        worse."""
+        """Return True if most of these trials overfit: the metric ends worse by more than noise, while the training metric does not
+        get worse.
+        """
         metric, trials = study.spec.objective.metric, [b.trial for b in placed]
         overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
         return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
@@ -259,7 +260,7 @@ def _make_it_train() -> tuple[Message, Change]:
 
 
 def _latest_of_better_half(study: Study) -> float:
-    """Return the latest best step of the better half of the trials."""
+    """Return the latest of the best steps of the trials in the better half."""
     ranked = study.ranked()
     return max(_step_of_best(study, t) for t in ranked[: (len(ranked) + 1) // 2])
 
@@ -275,4 +276,4 @@ _ADVICE = {
     "open": "Decay the learning rate to zero before you train longer: the decay may bring the same gain in the same steps.",
     "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
-"""Advice for best steps late in training if the number of steps must not change, by the reason why it must not."""
+"""Advice if the best steps are late in training but the number of steps must not change, by the reason why it must not change."""

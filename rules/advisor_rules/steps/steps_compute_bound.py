@@ -78,7 +78,7 @@ class StepsComputeBound(Rule):
     """Significance level of each trial's test; most trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield the verdict on the study; nothing if the trials do not agree."""
+        """Yield a finding on whether the study is compute-bound; nothing if the trials do not agree."""
         judged_endings = curve_tails.best_endings(study, self.best, self.reach)
         improving_endings = [e for e in judged_endings if self._improves(e)]
         flat_endings = [e for e in judged_endings if self._is_flat(e)]
@@ -134,7 +134,8 @@ class StepsComputeBound(Rule):
         many, of = len(agreeing), len(judged_endings)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
         advice = _BOUND_ADVICE if bound else _NOT_BOUND_ADVICE
-        # Until the study states the final length, the plan asks for it, and further advice about long runs would be too early.
+        # Until the study states the final length of training, the plan asks for this length, and further advice about long runs
+        # would be too early.
         notes = advice if not bound or study.spec.final_train_steps else ()
         limits = say(
             "forecast {forecast}, flat part {rest}, perfect fit {floor}",

@@ -217,7 +217,9 @@ class _Run:
 
 
 def _end_of_fastest(study: Study, runs: list[_Run], fastest: _Run) -> Side | None:
-    """Return the end of the range of rates at which the fastest one lies; None if it lies inside or if higher rates fail."""
+    """Return the end of the range of learning rates at which the fastest trial lies; None if it lies inside the range or if higher
+    rates fail.
+    """
     if fastest is runs[0]:
         return "low"
     return "high" if fastest is runs[-1] and not failures.failures(study).any.any() else None
