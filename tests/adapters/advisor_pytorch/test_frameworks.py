@@ -204,7 +204,7 @@ def test_plain_logging_in_many_styles(
                 for step in range(epoch * 5, epoch * 5 + 5):
                     mlflow.log_metrics({loss: 1 / (1 + rate * step), "epoch": epoch, "grad norm": 1.0}, step=step)
                 mlflow.log_metrics({valid: rate * epoch, "best_" + valid: rate * epoch, "val_time": 1.0}, step=epoch)
-                time.sleep(0.002)  # the next epoch begins at another millisecond
+                time.sleep(0.01)  # the next epoch begins milliseconds later
             mlflow.log_metric("test_" + valid, 0.5)
     study = read(store)
     assert (study.spec.objective.metric, study.spec.objective.direction) == (valid, direction)
