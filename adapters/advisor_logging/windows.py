@@ -12,7 +12,7 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of one metric, as it is stored. The value can be NaN or infinite. Steps count from 0; times are in milliseconds
+    """One stored value of one metric. The value can be NaN or infinite. Steps count from 0; times are in milliseconds
     since 1970."""
 
     name: str

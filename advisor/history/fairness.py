@@ -168,7 +168,7 @@ def _evaluations(study: Study, trial: Trial) -> float:
     return float(len(study.cost_curve(trial)))
 
 
-def _parameters(study: Study, trial: Trial) -> float:  # noqa: ARG001 - all measures of a budget have the same signature
+def _parameters(_study: Study, trial: Trial) -> float:
     return trial.fact(TAG_PARAMETERS.removeprefix(TAG_PREFIX))
 
 

@@ -55,16 +55,13 @@ def best_settings(study: Study) -> list[Trial]:
     If several settings share the best result, rank the settings by the mean of their late evaluations, because a single lucky
     evaluation can produce the best result. If the last settings tie with settings beyond `BEST`, leave them out.
     """
-    best: dict[object, Trial] = {}
-    for trial in (t for t in study.ranked() if t.params):
-        best.setdefault(repeats.key(trial), trial)
-    costs = [study.rank_key(t)[0] for t in best.values()]
+    best = repeats.first_of_settings(t for t in study.ranked() if t.params)
+    costs = [study.rank_key(t)[0] for t in best]
     shared = costs[1:2] == costs[:1]
-    merit = {key: study.rank_key(t)[shared:] for key, t in best.items()}
-    ordered = sorted(best, key=lambda key: merit[key])
+    merit = {t.id: study.rank_key(t)[shared:] for t in best}
+    ordered = sorted(best, key=lambda t: merit[t.id])
     first, beyond = ordered[:BEST], ordered[BEST:]
-    untied = [key for key in first if not beyond or merit[key] != merit[beyond[0]]]
-    return [best[key] for key in untied or first]
+    return [t for t in first if not beyond or merit[t.id] != merit[beyond[0].id]] or first
 
 
 def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:

@@ -16,7 +16,7 @@ from advisor.computed.space import extension, failures, sampler
 from advisor.model.change import SetRange
 from advisor.model.space import Side, is_learning_rate, round_significant
 from advisor.model.spec import StudySpec
-from advisor.model.study import Study, Trial
+from advisor.model.study import Study
 
 BEST = 5
 """Number of best settings to look at; the study needs at least twice as many settings."""
@@ -58,7 +58,7 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
 
 def _end(study: Study, name: str) -> Side | None:
     """Return the end of the range at which the best trials lie; None if they lie at neither end or this end cannot be moved."""
-    ranked = _settings(study)
+    ranked = repeats.first_of_settings(study.ranked())
     if len(ranked) < 2 * BEST or sampler.used_earlier_results(study):
         return None
     ended = [t for t in study.trials if study.ended[t.index]]
@@ -78,11 +78,3 @@ def _end(study: Study, name: str) -> Side | None:
         if not turns and not np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0]))):
             return side
     return None
-
-
-def _settings(study: Study) -> list[Trial]:
-    """Return the best trial of each setting, best first."""
-    best: dict[object, Trial] = {}
-    for trial in study.ranked():
-        best.setdefault(repeats.key(trial) or trial.id, trial)
-    return list(best.values())

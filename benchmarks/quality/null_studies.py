@@ -119,7 +119,7 @@ def _position_near(random: Random, position: float) -> float:
 
 
 def repeated_settings(settings: int, seeds: int) -> Make:
-    """Return a generator of studies of equally good settings, each of which is run with several seeds."""
+    """Return a generator of studies of equally good settings. Each setting is run with several seeds."""
 
     def make(random: Random) -> Made:
         params = [p for p in draw_settings(random, settings) for _ in range(seeds)]

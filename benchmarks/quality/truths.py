@@ -218,7 +218,7 @@ def _world_of_runs(
     runs: list[tuple[int, int]],
     first: FloatArray,
 ) -> World:
-    """Return a world whose study has these runs, each of which is a pair of setting and seed."""
+    """Return a world whose study has these runs. A run is a pair of setting and seed."""
     store, settings = Store(), {}
     share = np.arange(1, (n := int(random.choice([5, 10, 20, 40]))) + 1) / n
     steps, jitter = (share * STEPS).astype(np.int64), 10 ** random.uniform(-2.5, -0.7)

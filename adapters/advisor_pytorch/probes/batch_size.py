@@ -19,7 +19,7 @@ from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, me
 MIN_THROUGHPUT_GAIN = 0.1
 """Minimum relative gain in throughput for a larger batch to count as useful; this threshold is our choice."""
 MIN_DOUBLING_GAIN = 1.5
-"""Minimum ratio of throughputs at which doubling the batch size is said to nearly double the throughput."""
+"""Minimum ratio of the throughputs of two batch sizes, one twice the other, at which we say that the throughput nearly doubles."""
 
 
 @dataclass(frozen=True, slots=True)

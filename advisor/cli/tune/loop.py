@@ -38,7 +38,7 @@ class Loop:
     say: Callable[[str], None]
     """Function that prints one line of text."""
     _failed: int = 0
-    """Number of trials in the latest successive blocks of which every trial failed; 0 if a trial of the latest block succeeded."""
+    """Number of trials in the latest blocks if every trial of these blocks failed; 0 if a trial of the latest block succeeded."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget of trials is spent, and return all blocks. An interrupted search resumes after its last

@@ -7,7 +7,7 @@ would bias the mean. Means and comparisons therefore use only the fresh runs, wh
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -148,6 +148,14 @@ def key(trial: Trial) -> SettingKey:
     Without any hyperparameters, the commit identifies the setting, because only the code can differ.
     """
     return setting_key(trial.params) or (("commit", trial.commit),)
+
+
+def first_of_settings(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the first trial of each setting, in the order of these trials."""
+    first: dict[SettingKey, Trial] = {}
+    for trial in trials:
+        first.setdefault(key(trial), trial)
+    return list(first.values())
 
 
 def _one_per_seed(trials: Sequence[Trial]) -> list[Trial]:

@@ -17,12 +17,10 @@ class Checkpoints:
     """The kept checkpoints of one trial."""
 
     steps: tuple[float, ...]
-    paths: tuple[str, ...]
-    """Known paths of the checkpoints, folders or files; possibly incomplete."""
+    path_by_step: Mapping[float, str]
+    """Folder or file of each checkpoint whose path is known."""
     chosen: float | None
     """Step of the checkpoint that was chosen; None if none was."""
-    path_by_step: Mapping[float, str]
-    """Path of each checkpoint whose path is known."""
 
 
 def logged(trial: Trial) -> Checkpoints | None:
@@ -32,12 +30,11 @@ def logged(trial: Trial) -> Checkpoints | None:
         if fact["policy"] == "none":  # the hook kept no checkpoints, but the user may have kept some
             return None
         steps = tuple(s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"])))
-        paths = tuple(str(entry["path"]) for entry in fact["kept"] if entry.get("path"))
         path_by_step = {as_number(e["step"]): str(e["path"]) for e in fact["kept"] if e.get("path")}
         chosen = as_number(fact.get("chosen"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Checkpoints(steps, paths, chosen if math.isfinite(chosen) else None, path_by_step)
+    return Checkpoints(steps, path_by_step, chosen if math.isfinite(chosen) else None)
 
 
 def best_kept(study: Study, trial: Trial) -> tuple[int, float] | None:
@@ -68,7 +65,7 @@ def overwritten_by(study: Study, trial: Trial) -> tuple[str, list[Trial]]:
 def paths(trial: Trial) -> tuple[str, ...]:
     """Return the paths of the checkpoints that the trial kept; empty if they were not logged."""
     found = logged(trial)
-    return () if found is None else found.paths
+    return () if found is None else tuple(found.path_by_step.values())
 
 
 def _began(trial: Trial) -> float:

@@ -10,7 +10,7 @@ from advisor.computed import computed
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.model.finding import MissingData
-from advisor.model.study import Study, Trial
+from advisor.model.study import Study
 from advisor.model.words import number
 from advisor.stats.heterogeneity import heterogeneity
 
@@ -24,10 +24,7 @@ def tie(study: Study) -> str | None:
 
     All results are equal, or their range is no larger than the validation set would give settings of equal quality.
     """
-    best: dict[object, Trial] = {}
-    for trial in study.ranked():
-        best.setdefault(repeats.key(trial) or trial.id, trial)
-    trials, metric = list(best.values()), study.spec.objective.metric
+    trials, metric = repeats.first_of_settings(study.ranked()), study.spec.objective.metric
     if len(trials) < 2:
         return None
     if len({study.rank_key(t)[0] for t in trials}) == 1:

@@ -156,8 +156,5 @@ def perfect_trials(study: Study) -> list[Trial]:
     limit = 0.0 if study.minimize else -unit_of_shares(study)
     if not best or study.costs[best[0].index] != limit:
         return []
-    tied: dict[object, Trial] = {}
-    for trial in study.ranked():
-        if study.costs[trial.index] == limit:
-            tied.setdefault(repeats.key(trial), trial)
-    return list(tied.values()) if len(tied) >= MIN_PERFECT else []
+    tied = repeats.first_of_settings(t for t in study.ranked() if study.costs[t.index] == limit)
+    return tied if len(tied) >= MIN_PERFECT else []

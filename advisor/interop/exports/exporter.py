@@ -47,7 +47,7 @@ class Export:
 
 
 class Exporter(Protocol):
-    """Interface of the export modules, each of which writes a study in the format of one tool."""
+    """Interface of the export modules. Each module writes a study in the format of one tool."""
 
     def render(self, export: Export, /) -> str:
         """Return the text of the exported file; raise AdvisorError if the tool's format cannot express the study."""

@@ -181,7 +181,7 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
     parts: list[str] = []
     for piece in _split_at_gaps(steps, values, x, y):
         rough = _is_rough(piece)
-        # In a rough curve, nobody can see tenths of a pixel or the points between peaks.
+        # A reader of a rough curve sees neither tenths of a pixel nor the points between its peaks.
         unit = 1 if rough else 10
         points = _without_points_on_lines(_column_extremes(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]

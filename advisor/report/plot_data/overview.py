@@ -201,8 +201,7 @@ def just_above(study: Study) -> JustAbove | None:
     at = float(rates[best[0].index])
     above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
     above.sort(key=lambda t: (rates[t.index], t.index))
-    one_per_setting = list({repeats.key(t): t for t in reversed(above)}.values())[::-1]
-    nearest = one_per_setting[:MAX_JUST_ABOVE]
+    nearest = repeats.first_of_settings(above)[:MAX_JUST_ABOVE]
     if not nearest or not math.isfinite(at):
         return None
     return JustAbove(

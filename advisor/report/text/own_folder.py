@@ -14,7 +14,7 @@ _OPTIONS = {"output_dir", "out_dir", "save_dir"}
 _TRAINER_OPTIONS = {"lr_scheduler_type", "per_device_train_batch_size"}
 """Names of options that identify a script that parses Transformers' TrainingArguments. Such scripts also accept options for a seed
 and an output folder."""
-_RUN_ID = re.compile(r"[0-9a-f]{32}")
+RUN_ID = re.compile(r"[0-9a-f]{32}")
 """Pattern of the id of an MLflow run. Ids from other stores may be invalid as folder names."""
 
 
@@ -34,12 +34,12 @@ def with_own_folder(words: Sequence[str], run_id: str, folder: str | None) -> li
     An output folder whose name already contains a run id is kept. Scripts with Transformers' options also get a seed and an output
     folder if the command lacks them, because the trainer's defaults are the same for every run.
     """
-    if not _RUN_ID.fullmatch(run_id):
+    if not RUN_ID.fullmatch(run_id):
         return list(words)
     completed = list(words)
     for i, at in _values(words):
         prefix, value = ("", words[i]) if at is None else (words[i][:at], words[i][at:])
-        if not _RUN_ID.search(value):
+        if not RUN_ID.search(value):
             completed[i] = f"{prefix}{folder or value}/{run_id}"
     names = {name for word in words if (name := _name(word)) is not None}
     if any(word.startswith("--") and _name(word) in _TRAINER_OPTIONS for word in words):

@@ -33,8 +33,6 @@ _DEFAULT_COMMAND = ("python", "train.py")
 _MAX_COMMANDS = 100
 """Maximum number of trials whose training commands are compared."""
 _SEED = {"seed", "random_seed"}
-_RUN_ID = re.compile(r"[0-9a-f]{32}")
-"""Pattern of the id of an MLflow run."""
 
 
 def is_recorded(study: Study) -> bool:
@@ -247,7 +245,7 @@ def _text_equals_value(text: str, value: Value | None) -> bool:
 
 def _with_own_run_id(text: str, run_id: str) -> str:
     """Return a trial's command with a placeholder in place of the trial's own run id, as in the name of its output folder."""
-    return text.replace(run_id, "{run_id}") if _RUN_ID.fullmatch(run_id) else text
+    return text.replace(run_id, "{run_id}") if own_folder.RUN_ID.fullmatch(run_id) else text
 
 
 def _escape_braces(word: str) -> str:

@@ -35,7 +35,7 @@ FIRST_TIME = 10**9
 """Minimum first step that counts as a time: the number of seconds since 1970 reached this value in 2001."""
 _FIRST_MS = 10**12
 _ROUND = 5
-"""Number of which planned lengths of training are usually multiples."""
+"""Planned lengths of training are usually multiples of this number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,8 +278,7 @@ def _named(name: str) -> str:
 def _relation_holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     """Return True if the values agree with the predicted values in nearly all trials, and in more than by chance.
 
-    A trial is evidence only if its values differ from those of the preceding trial, because values that nobody changed between two
-    trials agree by design.
+    A trial is evidence only if its values differ from those of the preceding trial. Unchanged values agree by design.
     """
     changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
     values, predicted = values[changed], predicted[changed]

@@ -58,7 +58,7 @@ _MAX_MONITORED = 8
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Early stopping by patience: the stopped trials, each of which ended `evaluations` evaluations after its best evaluation."""
+    """Early stopping by patience: each stopped trial ended `evaluations` evaluations after its best evaluation."""
 
     trials: tuple[int, ...]
     evaluations: int

@@ -169,7 +169,7 @@ def _amount_missing(outcome: Outcome) -> bool:
 
 
 def sparse(random: Random) -> SimulatedStudy:
-    """Return 8 random trials of four hyperparameters, all of which matter."""
+    """Return 8 random trials of four hyperparameters that all matter."""
     rec = Recorder(random)
     best = random.uniform(0.2, 0.8, size=4)
     for u in random.uniform(size=(8, 4)):

@@ -170,7 +170,7 @@ _ARGUMENTS: Mapping[str, Any] = {
 
 
 def trainer_arguments(random: Random) -> SimulatedStudy:
-    """Return a study that logs 80 arguments, most of which never vary."""
+    """Return a study that logs 80 arguments. Most of them never vary."""
     n = int(random.choice((12, 24)))
     space = nuisances(random, int(random.integers(2, 4)))
     at = random.random((n, len(space)))

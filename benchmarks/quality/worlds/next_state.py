@@ -25,7 +25,7 @@ VERBS = frozenset(
 
 
 def _noise_study(random: Random) -> SimulatedStudy:
-    """Return a study of 6 to 20 trials of 1 to 5 hyperparameters, none of which has an effect."""
+    """Return a study of 6 to 20 trials of 1 to 5 hyperparameters without an effect."""
     params, _ = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + 10 ** random.uniform(-3, -1) * random.standard_normal(len(params))
     store = store_of_trials(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))

@@ -221,7 +221,5 @@ def _remedy_of_ties(study: Study) -> str:
 
 def _best_of_each_setting(study: Study) -> list[Trial]:
     """Return the best trial of each setting, best first; all trials if there is only one setting."""
-    best: dict[object, Trial] = {}
-    for trial in study.ranked():
-        best.setdefault(repeats.key(trial) or trial.id, trial)
-    return list(best.values()) if len(best) > 1 else study.ranked()
+    best = repeats.first_of_settings(study.ranked())
+    return best if len(best) > 1 else study.ranked()

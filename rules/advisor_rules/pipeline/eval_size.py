@@ -91,15 +91,13 @@ class EvalSize(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding, about the whole set or, if the set is large enough, about rare classes."""
-        best_first = study.ranked()
-        keys = [repeats.key(t) for t in best_first]
-        best_of = dict(zip(reversed(keys), reversed(best_first), strict=True))
-        trials = [t for t, key in zip(best_first, keys, strict=True) if not key or best_of[key] is t][: self.best]
+        settings = repeats.first_of_settings(study.ranked())
+        trials = settings[: self.best]
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
         if perfect := validation.perfect_trials(study):
-            yield self._report_at_limit(study, perfect, len(best_of))
+            yield self._report_at_limit(study, perfect, len(settings))
             return
         try:
             errors = validation.standard_errors(study, trials)
