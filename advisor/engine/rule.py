@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from advisor.engine.grounds import Grounds
 from advisor.engine.relation import Relation
 from advisor.model.change import Change
-from advisor.model.evidence import Evidence
+from advisor.model.evidence import AnyEvidence
 from advisor.model.finding import Finding, Goal, Severity
 from advisor.model.message import Message, message_of
 from advisor.model.reading import Kind
@@ -143,7 +143,7 @@ class Rule(BaseModel):
         subject: str | None = None,
         side: Side | None = None,
         trials: Sequence[Trial] = (),
-        evidence: Sequence[Evidence] = (),
+        evidence: AnyEvidence | Sequence[AnyEvidence] = (),
         changes: Sequence[Change] = (),
     ) -> Finding:
         """Create a finding of this rule; the confidence is clipped to the interval 0 to 1."""
@@ -158,7 +158,7 @@ class Rule(BaseModel):
             message=message_of(message),
             action=message_of(action),
             playbook=self.playbook,
-            evidence=tuple(evidence),
+            evidence=tuple(evidence) if isinstance(evidence, Sequence) else (evidence,),
             changes=tuple(changes),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from advisor.computed.batch import targets, throughput
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.message import Objective as ObjectiveValue
 from advisor.model.study import Study
@@ -45,9 +44,9 @@ class BatchSteps(Rule):
     fired in all studies with repeats, and in 33, 60 and 95 % of studies with 3, 5 and 10 random learning rates per batch size.
     """
 
-    playbook: ClassVar[str] = "Choosing the batch size to minimize training time"
-    goal: ClassVar[Goal] = "efficiency"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Choosing the batch size to minimize training time"
+    goal = "efficiency"
+    explains = (
         Relation(
             rules=("batch-throughput",),
             shares="study",
@@ -122,9 +121,7 @@ class BatchSteps(Rule):
         limit = say(
             "up to {factor} times the {unit} of the smallest batch", factor=Number(self.material), unit=race.unit
         )
-        return FigureEvidence(
-            rows=(*rows, ("target", target), ("p-value of the difference", test), ("near perfect scaling", limit))
-        )
+        return table(*rows, ("target", target), ("p-value of the difference", test), ("near perfect scaling", limit))
 
 
 def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:

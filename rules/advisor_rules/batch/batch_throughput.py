@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,8 +12,8 @@ from advisor.computed.batch import throughput, timing
 from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats import saturation
@@ -43,10 +42,10 @@ class BatchThroughput(Rule):
     bottleneck if the throughput grew, and at least 85 % of the plateaus that began at the fourth size.
     """
 
-    playbook: ClassVar[str] = "Choosing the batch size"
-    goal: ClassVar[Goal] = "efficiency"
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Choosing the batch size"
+    goal = "efficiency"
+    probes = frozenset({"batch-size"})
+    explains = (
         Relation(
             rules=("batch-steps",),
             shares="study",
@@ -121,17 +120,10 @@ class BatchThroughput(Rule):
             confidence=min(conclusion.confidence, 0.99),
             subject=name,
             trials=trials_beyond or [t for s in speeds if chosen is None or s is chosen for t in s.trials],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        *((f"batch size {Number(s.size)}", _row(s)) for s in speeds),
-                        ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
-                        (
-                            "a doubling that nearly doubles",
-                            say("a factor of at least {factor}", factor=Number(self.doubling)),
-                        ),
-                    )
-                ),
+            evidence=table(
+                *((f"batch size {Number(s.size)}", _row(s)) for s in speeds),
+                ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
+                ("a doubling that nearly doubles", say("a factor of at least {factor}", factor=Number(self.doubling))),
             ),
             changes=changes,
         )

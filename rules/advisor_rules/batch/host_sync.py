@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats.ratios import Ratio
@@ -40,10 +39,10 @@ class HostSync(Rule):
     detect a loop that waits in the middle of a step.
     """
 
-    playbook: ClassVar[str] = "Optimizing the input pipeline"
-    goal: ClassVar[Goal] = "efficiency"
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Optimizing the input pipeline"
+    goal = "efficiency"
+    probes = frozenset({"batch-size"})
+    explains = (
         Relation(
             rules=("gpu-underused", "batch-throughput"),
             shares="study",
@@ -104,27 +103,25 @@ class HostSync(Rule):
     ) -> tuple[Evidence, ...]:
         middle, idle = waiting[len(waiting) // 2]
         return (
-            CurveEvidence(
-                metrics=tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
-                caption="Steps take longer than computing and waiting for data together.",
-                trials=tuple(t.trial.id for t, _ in waiting[:5]),
+            curve_plot(
+                tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
+                "Steps take longer than computing and waiting for data together.",
+                [t.trial for t, _ in waiting[:5]],
             ),
-            FigureEvidence(
-                rows=(
-                    ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
-                    (
-                        "idle with data there, share of the time",
-                        say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),
+            table(
+                ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
+                (
+                    "idle with data there, share of the time",
+                    say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),
+                ),
+                ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
+                (
+                    "limit",
+                    say(
+                        "{most}, exceeded with a probability of at least {p}",
+                        most=Percent(self.most),
+                        p=Percent(1 - self.false_alarms),
                     ),
-                    ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
-                    (
-                        "limit",
-                        say(
-                            "{most}, exceeded with a probability of at least {p}",
-                            most=Percent(self.most),
-                            p=Percent(1 - self.false_alarms),
-                        ),
-                    ),
-                )
+                ),
             ),
         )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.study import Study
 
@@ -43,11 +42,11 @@ class InputBound(Rule):
     of all trials is exactly the limit, at most 7 % of simulated studies raised a finding.
     """
 
-    playbook: ClassVar[str] = "Optimizing the input pipeline"
-    goal: ClassVar[Goal] = "efficiency"
-    while_running: ClassVar[bool] = True
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Optimizing the input pipeline"
+    goal = "efficiency"
+    while_running = True
+    probes = frozenset({"batch-size"})
+    explains = (
         Relation(
             rules=("host-sync", "gpu-underused", "batch-throughput"),
             shares="study",
@@ -104,37 +103,30 @@ class InputBound(Rule):
         )
 
     def _evidence(
-        self,
-        study: Study,
-        bound: list[timing.StepTimes],
-        judged_count: int,
-        middle: timing.StepTimes,
-        wait: Number,
+        self, study: Study, bound: list[timing.StepTimes], judged_count: int, middle: timing.StepTimes, wait: Number
     ) -> tuple[Evidence, ...]:
         waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
         return (
-            CurveEvidence(
-                metrics=(study.signals["data_wait"], study.signals["step_time"]),
-                caption=say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
-                trials=tuple(t.trial.id for t in bound[:5]),
+            curve_plot(
+                (study.signals["data_wait"], study.signals["step_time"]),
+                say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
+                [t.trial for t in bound[:5]],
             ),
-            FigureEvidence(
-                rows=(
-                    ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
-                    (
-                        "share of the time spent waiting",
-                        say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
+            table(
+                ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
+                (
+                    "share of the time spent waiting",
+                    say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
+                ),
+                ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
+                (
+                    "limit",
+                    say(
+                        "{most}, exceeded with a probability of at least {p}",
+                        most=Percent(self.most),
+                        p=Percent(1 - self.false_alarms),
                     ),
-                    ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
-                    (
-                        "limit",
-                        say(
-                            "{most}, exceeded with a probability of at least {p}",
-                            most=Percent(self.most),
-                            p=Percent(1 - self.false_alarms),
-                        ),
-                    ),
-                )
+                ),
             ),
         )
 

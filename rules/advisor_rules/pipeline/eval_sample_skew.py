@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
@@ -40,14 +39,11 @@ class EvalSampleSkew(Rule):
     gain, and always if results on the sample are shifted by half of the gain.
     """
 
-    playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
-    goal: ClassVar[Goal] = "pipeline"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Choosing a sample for periodic evaluation"
+    goal = "pipeline"
+    explains = (
         Relation(
-            rules=(
-                "eval-size",
-                "curve-step-variance",
-            ),
+            rules=("eval-size", "curve-step-variance"),
             shares="study",
             because="The evaluations use a sample that misleads, and a new sample will change their noise.",
         ),
@@ -108,7 +104,7 @@ class EvalSampleSkew(Rule):
             confidence=confidence,
             subject=study.spec.objective.metric,
             trials=[p.trial for p in sample_pairs],
-            evidence=(FigureEvidence(rows=rows),),
+            evidence=table(*rows),
             changes=(Advise(text=advice, new_scores=True),),
         )
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.space import promising, sampler, settings
-from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
@@ -55,12 +54,12 @@ class SpaceShrink(Rule):
     rule found an optimum half a range wide in 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
     """
 
-    playbook: ClassVar[str] = "After exploration concludes"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    predicts: ClassVar[Expectation] = "denser"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "After exploration concludes"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
+    predicts = "denser"
+    explains = (
         Relation(
             rules=("space-insensitive",),
             shares="subject",
@@ -184,7 +183,7 @@ class SpaceShrink(Rule):
                     next_low=low,
                     next_high=high,
                 ),
-                FigureEvidence(rows=self._figures(study, tried, name, part, kept_range, p, len(having))),
+                table(*self._figures(study, tried, name, part, kept_range, p, len(having))),
             ),
             changes=(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),),
         )

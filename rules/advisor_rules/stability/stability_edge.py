@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.space import extension, failures, settings
 from advisor.computed.stability import clipping, instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, RunPlan, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.space import BoolArray, FloatArray, as_number, words_of
 from advisor.model.study import Study, Trial
@@ -63,13 +63,13 @@ class StabilityEdge(Rule):
     results improve up to the edge, it fired in 3 % of studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
     """
 
-    playbook: ClassVar[str] = "Identifying unstable workloads"
-    goal: ClassVar[Goal] = "stability"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Identifying unstable workloads"
+    goal = "stability"
+    compares_results = True
+    needs_order = True
+    probes = frozenset({"learning-rate", "early-instability"})
+    before_exploitation = "not-fired"
+    explains = (
         Relation(
             rules=("space-boundary-infeasible", "space-infeasible", "space-boundary"),
             shares="end",
@@ -221,20 +221,18 @@ class StabilityEdge(Rule):
                 next_low=higher.low,
                 next_high=higher.high,
             ),
-            FigureEvidence(
-                rows=(
-                    ("best learning rate", Number(rate)),
-                    ("lowest unstable learning rate", Number(edge)),
-                    (
-                        "failed from there on",
-                        say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),
-                    ),
-                    ("p-value of this arrangement of failures", chance),
-                    (
-                        f"p-value that results turn before 1/{self.gain:g} of that rate",
-                        say("{p} (limit {limit})", p=Probability(turns), limit=Number(self.improves)),
-                    ),
-                )
+            table(
+                ("best learning rate", Number(rate)),
+                ("lowest unstable learning rate", Number(edge)),
+                (
+                    "failed from there on",
+                    say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),
+                ),
+                ("p-value of this arrangement of failures", chance),
+                (
+                    f"p-value that results turn before 1/{self.gain:g} of that rate",
+                    say("{p} (limit {limit})", p=Probability(turns), limit=Number(self.improves)),
+                ),
             ),
         )
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from advisor.computed.space import failures
 from advisor.computed.stability import clipping, instability, loss_blowups, warmups
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import FigureEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, joined, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
@@ -47,9 +46,9 @@ class WarmupShortest(Rule):
     probability that one more trial with such a warmup is stable (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
     """
 
-    playbook: ClassVar[str] = "Learning rate warmup"
-    goal: ClassVar[Goal] = "stability"
-    probes: ClassVar[frozenset[str]] = frozenset({"warmup"})
+    playbook = "Learning rate warmup"
+    goal = "stability"
+    probes = frozenset({"warmup"})
 
     lasting: Count = 10
     """Minimum number of steps for which a loss stays high; the same as in `stability-early`."""
@@ -176,7 +175,7 @@ class WarmupShortest(Rule):
         )
         lengths = joined(Number(t.steps) for t in stable), joined(map(Number, unstable))
         rows = (("stable", lengths[0] or "none"), ("unstable", lengths[1] or "none"), ("thresholds", limits))
-        return (FigureEvidence(rows=rows),)
+        return (table(*rows),)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
-from advisor.model.evidence import Evidence, FigureEvidence, HistogramEvidence, Line
+from advisor.model.evidence import Evidence, HistogramEvidence, Line, table
 from advisor.model.message import Item, Message, Percent, joined, say
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
@@ -103,13 +103,7 @@ def _values_text(values: list[Item]) -> Message:
 
 
 def late_trials(
-    study: Study,
-    placed: Sequence[BestStep],
-    share: float,
-    *,
-    decayed: float,
-    material: float,
-    alpha: float,
+    study: Study, placed: Sequence[BestStep], share: float, *, decayed: float, material: float, alpha: float
 ) -> LateTrials:
     """Return the good trials whose best step lies in the last `share` of the steps.
 
@@ -159,7 +153,7 @@ def evidence(
             counts=tuple(counts.tolist()),
             lines=tuple(Line(value=value, label=label) for label, value in lines.items()),
         ),
-        FigureEvidence(rows=(("best trials", len(at)), ("best steps, share of training", places), *rows)),
+        table(("best trials", len(at)), ("best steps, share of training", places), *rows),
     )
 
 

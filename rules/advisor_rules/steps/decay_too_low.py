@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, joined, say
 from advisor.model.space import Value
 from advisor.model.study import Study
@@ -43,9 +42,9 @@ class DecayTooLow(Rule):
     %, and an exponential decay to a thousandth just under half; the rule fires for none of them.
     """
 
-    playbook: ClassVar[str] = "Deciding how long to train when training is compute-bound"
-    goal: ClassVar[Goal] = "steps"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Deciding how long to train when training is compute-bound"
+    goal = "steps"
+    explains = (
         Relation(
             rules=("curve-saturated", "step-position", "steps-compute-bound"),
             shares="trials",
@@ -135,19 +134,17 @@ class DecayTooLow(Rule):
             gain=Percent(self.gain),
         )
         return (
-            CurveEvidence(
-                metrics=(study.signals["learning_rate"],),
-                caption=say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
-                trials=tuple(w.schedule.trial.id for w in wasted),
+            curve_plot(
+                study.signals["learning_rate"],
+                say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
+                [w.schedule.trial for w in wasted],
                 marks=tuple(Mark(trial=w.schedule.trial.id, step=w.start, label="tiny from here on") for w in wasted),
-                lines=(Line(value=self.tiny * peak, label=f"{tiny} of the peak"),),
+                lines={f"{tiny} of the peak": self.tiny * peak},
             ),
-            FigureEvidence(
-                rows=(
-                    ("steps at a tiny rate, share of all", joined(Percent(w.share) for w in wasted)),
-                    ("gain there, share of the whole", joined(Percent(w.gained, 1) for w in wasted)),
-                    ("thresholds", limits),
-                )
+            table(
+                ("steps at a tiny rate, share of all", joined(Percent(w.share) for w in wasted)),
+                ("gain there, share of the whole", joined(Percent(w.gained, 1) for w in wasted)),
+                ("thresholds", limits),
             ),
         )
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count as Counted
 from advisor.model.message import Item, Message, Name, Probability, joined, say
 from advisor.model.study import Study
@@ -41,8 +40,8 @@ class ScheduleAdHoc(Rule):
     loss.
     """
 
-    playbook: ClassVar[str] = "Why do some papers have complicated learning rate schedules?"
-    goal: ClassVar[Goal] = "efficiency"
+    playbook = "Why do some papers have complicated learning rate schedules?"
+    goal = "efficiency"
 
     best: Count = 5
     """Maximum number of best trials to examine."""
@@ -109,7 +108,7 @@ class ScheduleAdHoc(Rule):
             trials=[s.trial for s in which],
             evidence=(
                 *([_curves(metric, which, how)] if metric is not None else []),
-                FigureEvidence(rows=(("noted schedules", noted), *rows)),
+                table(("noted schedules", noted), *rows),
             ),
             changes=(
                 SetSchedule(schedule={"kind": "cosine"}, why=f"The learning rate was {how}."),
@@ -119,9 +118,9 @@ class ScheduleAdHoc(Rule):
 
 
 def _curves(metric: str, which: list[schedules.Schedule], how: Message) -> Evidence:
-    return CurveEvidence(
-        metrics=(metric,),
-        caption=say("The learning rate is {how}.", how=how),
-        trials=tuple(s.trial.id for s in which),
+    return curve_plot(
+        metric,
+        say("The learning rate is {how}.", how=how),
+        [s.trial for s in which],
         marks=tuple(Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.falls()[:4]),
     )

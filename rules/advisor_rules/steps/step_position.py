@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
@@ -54,9 +53,9 @@ class StepPosition(Rule):
     the learning rate was logged, the rule never fired.
     """
 
-    playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
-    goal: ClassVar[Goal] = "steps"
-    compares_results: ClassVar[bool] = True
+    playbook = "Deciding how long to train when training is not compute-bound"
+    goal = "steps"
+    compares_results = True
 
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""

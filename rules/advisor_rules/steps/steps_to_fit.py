@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from advisor.computed.space import failures
 from advisor.computed.stability import instability
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Change, RunPlan, SetField
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, Side
 from advisor.model.study import Signal, Study, Trial
@@ -45,11 +44,9 @@ class StepsToFit(Rule):
     learning rate that are slower, and 0.5 if it has no neighbours.
     """
 
-    playbook: ClassVar[str] = (
-        "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"
-    )
-    goal: ClassVar[Goal] = "steps"
-    probes: ClassVar[frozenset[str]] = frozenset({"steps"})
+    playbook = "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"
+    goal = "steps"
+    probes = frozenset({"steps"})
 
     perfect: Share = 0.01
     """Maximum distance from a perfect score on the training data, as a share of the initial distance, that counts as a perfect fit.
@@ -195,15 +192,7 @@ class StepsToFit(Rule):
             confidence=confidence,
             subject=_rate_name(study),
             trials=[r.trial for r in shown_runs],
-            evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=message,
-                    trials=tuple(r.trial.id for r in runs),
-                    marks=tuple(marks),
-                ),
-                FigureEvidence(rows=tuple(rows)),
-            ),
+            evidence=(curve_plot(metric, message, [r.trial for r in runs], marks=tuple(marks)), table(*rows)),
             changes=changes,
         )
 
