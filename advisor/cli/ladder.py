@@ -74,7 +74,7 @@ def ladder(
 
 
 def _text(result: Ladder) -> str:
-    lines = [_transfer(result), _prediction(result)]
+    lines = [_transfer(result), (f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}.")]
     if result.last is not None:
         lines.append(_last(result, result.last))
     lines += ["", *_table(result), *(["", *result.notes] if result.notes else [])]
@@ -98,10 +98,6 @@ def _runs(runs: FurtherRuns) -> str:
     rates = listed((number(r, 3) for r in runs.rates), 6)
     seeds = count(runs.seeds, "new seed")
     return f"{rates} at {_size(runs.size)} with {seeds}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
-
-
-def _prediction(result: Ladder) -> str:
-    return f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}."
 
 
 def _predicted(result: Ladder, predicted: SizePrediction) -> str:
