@@ -17,12 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.computed.batch import targets
-from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.stability.loss_blowups import unstable_early
 from advisor.model.change import SetField
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import round_significant
-from advisor.model.space import as_number, is_learning_rate
+from advisor.model.space import as_number, is_learning_rate, round_up
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.curves.overfit import (
     MIN_POOLED,
     Costs,
@@ -20,13 +19,14 @@ from advisor.computed.curves.overfit import (
     significant_overfits,
     validation_curves,
 )
-from advisor.computed.space import extension
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import Change
+from advisor.model.change import Change, set_length
 from advisor.model.evidence import Evidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
+from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats.curve import MIN_POINTS
 
 
@@ -224,16 +224,16 @@ def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Mess
     """Return (action, changes). best: step at which the trial is best; fine-tuned models are advised to train only up
     to this step.
     """
-    if not extension.is_fine_tuning(study) or not best > 0:
+    if not is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."
         return say(action, regularisers=name_regularisers(changes)), changes
-    steps = curve_tails.round_up(best)
+    steps = round_up(best)
     epoch = trial.fact("steps_per_epoch") if study.unit == "step" else math.nan
     length = say(" ({n} epochs)", n=Number(steps / epoch, 2)) if epoch > 0 else ""
     action = "Fine-tune for fewer epochs: {steps}{length}, and let the learning rate decay by then."
     why = "Results get worse after these steps; a fine-tuned model overfits within a few epochs"
-    return say(action, steps=study.length(steps), length=length), (curve_tails.set_length(study, steps, why),)
+    return say(action, steps=study.length(steps), length=length), (set_length(study, steps, why),)
 
 
 def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:

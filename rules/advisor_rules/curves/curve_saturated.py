@@ -9,10 +9,11 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
-from advisor.model.change import Advise, Change
+from advisor.model.change import Advise, Change, set_length
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, Number, Objective, Percent, listed, say
+from advisor.model.space import round_up
 from advisor.model.study import Study
 
 
@@ -108,7 +109,7 @@ class CurveSaturated(Rule):
         slowest = max(flat_endings, key=lambda e: e.settled * e.until / e.steps)
         settled = Percent(slowest.settled * slowest.until / slowest.steps)
         decay = Percent(1 - slowest.until / slowest.steps)
-        fewer = min(curve_tails.round_up((self.margin * settled.value + decay.value) * steps), steps)
+        fewer = min(round_up((self.margin * settled.value + decay.value) * steps), steps)
         rest = Percent(max(0.0, *(e.plateau.rest for e in flat_endings)), 1)
         why = (
             f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as it needed"
@@ -125,7 +126,7 @@ class CurveSaturated(Rule):
             say(
                 "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
                 trials=several if judged_count > 1 else one,
-                settled=study.at(curve_tails.round_up(settled.value * steps)),
+                settled=study.at(round_up(settled.value * steps)),
                 steps=f"{steps:,}",
                 curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
                 rest_of=say("With a margin, everything after {fewer}", fewer=study.at(fewer))
@@ -204,4 +205,4 @@ def _advice(
     )
     shorten = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
     action = say(shorten, steps=steps, fewer=length)
-    return action, (curve_tails.set_length(study, fewer, why=why), Advise(text=schedule))
+    return action, (set_length(study, fewer, why=why), Advise(text=schedule))

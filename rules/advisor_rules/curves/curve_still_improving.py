@@ -10,10 +10,11 @@ from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.change import Advise
+from advisor.model.change import Advise, set_length
 from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, listed, say
+from advisor.model.space import round_up
 from advisor.model.study import Study
 from advisor.stats import trend
 from advisor_rules.curves import _doublings
@@ -117,7 +118,7 @@ class CurveStillImproving(Rule):
         best = pairs[0]
         costs = [float(study.costs[t.index]) for t in (best.short, best.long)]
         now, then = (Objective(study.objective_value(cost)) for cost in costs)
-        steps = curve_tails.planned_length(study, best.long, int(study.cost_curve(best.long).steps[-1]))
+        steps = study.planned_length(best.long, int(study.cost_curve(best.long).steps[-1]))
         message = say(
             "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings.",
             ratio=Number(best.ratio, 2),
@@ -136,13 +137,13 @@ class CurveStillImproving(Rule):
                 ("gain, share of the gain of the shorter trial", listed([Percent(q.share, 1) for q in pairs], 9)),
                 ("p-value", Probability(p)),
             ),
-            changes=(curve_tails.set_length(study, steps, why=str(message)),),
+            changes=(set_length(study, steps, why=str(message)),),
         )
 
     def _finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
         middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast)[len(improving_endings) // 2]
         steps = curve_tails.typical_steps(study, improving_endings)
-        longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
+        longer = round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
         confidence = (
             float(np.mean([e.end.chance_above(self.material) for e in improving_endings]))
             * len(improving_endings)
@@ -170,7 +171,7 @@ class CurveStillImproving(Rule):
             trials=trials,
             evidence=self._evidence(study, improving_endings, judged_count, forecast, middle),
             changes=(
-                curve_tails.set_length(
+                set_length(
                     study,
                     longer,
                     why=f"The best trials still improve at {study.at(improving_endings[0].until)}. Twice the steps would bring "

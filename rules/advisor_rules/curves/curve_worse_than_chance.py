@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from advisor.computed.space import extension, failures
 from advisor.computed.space.inside import trials_inside
-from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
@@ -214,7 +214,7 @@ def _search_lower_rates(study: Study) -> tuple[Change, ...]:
     """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
     cannot be lower.
     """
-    rates = instability.learning_rates(study)
+    rates = learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):
         return ()
@@ -229,7 +229,7 @@ def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Cha
     No change is returned if the learning rates already reach the usual rates of every optimizer, because too low rates are then not
     the reason why no trial learns.
     """
-    rates, failed = instability.learning_rates(study), failures.failures(study)
+    rates, failed = learning_rates(study), failures.failures(study)
     hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
     if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():
         return ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.computed.space import extension
 from advisor.engine.rule import Count as Points
 from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
@@ -12,6 +11,7 @@ from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Percent, Probability, joined, limited, say
 from advisor.model.study import Study
+from advisor.model.usual_rates import is_fine_tuning
 from advisor_rules.finetuning._other_data import Decline, declines, other_metrics
 
 _ADVICE = (
@@ -63,7 +63,7 @@ class Forgetting(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding for each metric that declines."""
-        if not extension.is_fine_tuning(study):
+        if not is_fine_tuning(study):
             raise MissingData("no trial is known to start from a pretrained model", needs="design")
         metrics = other_metrics(study)
         if not metrics:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping
 from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
@@ -76,7 +76,7 @@ class AdamEpsilon(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = [t for t in curve_tails.good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
+        good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
         if not good:
             raise MissingData("no good trial is known to use Adam", needs="design")
         read = [e for t in good if (e := _read(study, t)) is not None]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from advisor.computed.curves import noise
-from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.engine.rule import Count, Relation, Rule, Share
@@ -16,6 +15,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, listed, say
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 from advisor_rules.pipeline._tied_results import harder, tied_message

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed.reinforcement import policy
-from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding
+from advisor.model.learning_rate import rate_name
 from advisor.model.message import Count, Message, Name, Number, Probability, limited, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
@@ -184,7 +184,7 @@ class PolicyJumps(Rule):
 
 def _slower(study: Study) -> tuple[tuple[Change, ...], Message]:
     """Return (changes, advice in words): search lower learning rates if the study searches the learning rate."""
-    name = instability.rate_name(study)
+    name = rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
         return (Advise(text=_ADVICE),), say(_ADVICE)

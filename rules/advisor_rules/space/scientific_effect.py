@@ -18,7 +18,7 @@ from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
 from advisor.model.space import counts_training
 from advisor.model.study import Study
-from advisor.stats import difference, group_effect, screening
+from advisor.stats import difference, group_effect, ranks
 from advisor_rules.space import _compared_values
 from advisor_rules.space._compared_values import varied
 
@@ -196,7 +196,7 @@ def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, lis
 
     def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
         comparison, _ = answerable
-        (log_p,) = screening.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
+        (log_p,) = ranks.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
         return comparison.name in study.inferred, float(log_p)
 
     return key
@@ -214,7 +214,7 @@ def _compare_values(
     numeric = [u[mine] for n, u in comparison.numeric.items() if varied(u[mine]) and not counts_training(n)]
     choices = [u[mine] for u in comparison.choices.values() if varied(u[mine])]
     if len(numeric) + len(choices) > others:
-        strongest = np.argsort(screening.log_p_values(numeric, choices, costs), kind="stable")[:others]
+        strongest = np.argsort(ranks.log_p_values(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
         numeric = [u for i, u in enumerate(numeric) if i in strongest]
     return _ValueComparison(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)

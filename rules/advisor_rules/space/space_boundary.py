@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Setting, say
 from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
-from advisor.stats import boundaries
+from advisor.stats import boundaries, ranks
 from advisor_rules.space import _boundary_text, _extension, _rows
 
 
@@ -215,7 +215,7 @@ def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, l
     known = rest[np.isfinite(tried.numeric[name][rest])]
     if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
         return False
-    p = boundaries.p_of_crowding(tried.numeric[name][known][:, None], boundaries.rank_scores(tried.costs[known]))
+    p = boundaries.p_of_crowding(tried.numeric[name][known][:, None], ranks.rank_scores(tried.costs[known]))
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 

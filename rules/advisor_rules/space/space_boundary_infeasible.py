@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import Domain, Side, to_scale
 from advisor.model.study import Study, Trial
@@ -70,7 +70,7 @@ class SpaceBoundaryInfeasible(Rule):
         lacking = settings.out_of_memory_settings(study, tried)
         if not (tried.failed & ~lacking).any():
             return
-        rates = instability.learning_rates(study)
+        rates = learning_rates(study)
         sides: tuple[tuple[Side, ...], ...] = tuple(
             ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )

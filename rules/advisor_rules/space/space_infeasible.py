@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import failures, settings
-from advisor.computed.stability import instability
 from advisor.engine.rule import Count as CountOf
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Count, Message, Probability, limited, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
@@ -180,7 +180,7 @@ def _low_rates(study: Study, failed: failures.Failures) -> str:
     """Return advice if all failed trials learned nothing, and their learning rates are below the best trial's and mostly below
     those of the other trials.
     """
-    found, best = instability.learning_rates(study), study.ranked()[:1]
+    found, best = learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.any & ~failed.stuck).any():
         return ""
     rates = found[1]

@@ -16,7 +16,7 @@ from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 from advisor.model.words import capitalise
-from advisor.stats import boundaries, widening
+from advisor.stats import boundaries, ranks, widening
 from advisor_rules.space import _good_region, _rows
 
 
@@ -260,7 +260,7 @@ def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
     fitted = boundaries.fit_responses(
-        list(tried.numeric.values()), used_choices, boundaries.rank_scores(tried.costs), edge=0.1
+        list(tried.numeric.values()), used_choices, ranks.rank_scores(tried.costs), edge=0.1
     )
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from advisor.computed.batch import throughput
 from advisor.computed.space import settings
-from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Setting, say
 from advisor.model.prediction import round_significant

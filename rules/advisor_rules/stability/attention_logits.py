@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Count, Message, Name, Number, Probability, joined, limited, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study
@@ -117,7 +117,7 @@ class AttentionLogits(Rule):
 
 def _action(study: Study, good: Sequence[Logits], grown: Sequence[Logits]) -> Message:
     """Return the advice, with the lowest learning rate of the trials with grown logits if all good trials have lower ones."""
-    high, low = ([instability.rate_of(study, e.trial) for e in part] for part in (grown, good))
+    high, low = ([rate_of(study, e.trial) for e in part] for part in (grown, good))
     known = [rate for rate in (*high, *low) if math.isfinite(rate)]
     if len(known) < len(high) + len(low) or len(set(known)) == 1:
         return say("Normalise queries and keys (QK-norm).")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
@@ -69,7 +69,7 @@ class ClipAggressive(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_trials(study, self.reach)[: self.best]
+        good = good_trials(study, self.reach)[: self.best]
         judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
         if not judged_trials:
             raise MissingData(

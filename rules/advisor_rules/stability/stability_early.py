@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.curves import noise as noise_between
-from advisor.computed.curves.curve_tails import NOISE_BOUND
+from advisor.computed.curves.noise import NOISE_BOUND
 from advisor.computed.decision import repeats
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.study import Study
 from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
@@ -117,7 +118,7 @@ class StabilityEarly(Rule):
         if unstable is None:
             _require_dense_starts(study, blowups)
             return
-        lowest_rate = min((instability.rate_of(study, t) for t in unstable.trials), default=math.nan)
+        lowest_rate = min((rate_of(study, t) for t in unstable.trials), default=math.nan)
         lower, severity = unstable.lower_rates(study, self.false_alarms), _severity(study, unstable)
         harmless = _HARMLESS_ADVICE
         if unstable.improves_upwards(study, self.false_alarms):

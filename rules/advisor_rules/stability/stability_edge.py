@@ -14,6 +14,7 @@ from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.space import BoolArray, FloatArray, as_number, words_of
 from advisor.model.study import Study, Trial
@@ -104,7 +105,7 @@ class StabilityEdge(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the learning rate."""
-        searched_rates = instability.learning_rates(study)
+        searched_rates = learning_rates(study)
         if searched_rates is None:
             raise MissingData(
                 "no learning rate was varied among the trials; search rates above and below the present one",

@@ -12,6 +12,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_name, rate_of
 from advisor.model.message import Message, Name, Number, Percent, joined, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
@@ -72,7 +73,7 @@ class WarmupShortest(Rule):
             raise MissingData(
                 "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat it"
             )
-        result = _WarmupTrials(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
+        result = _WarmupTrials(study, name, max(rate_of(study, t.trial) for t in tried), tried)
         yield self._shortest(result) if result.stable else self._no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
@@ -210,7 +211,7 @@ class _WarmupTrials:
     @property
     def rate_name(self) -> str:
         """Name of the learning rate."""
-        return instability.rate_name(self.study) or "the learning rate"
+        return rate_name(self.study) or "the learning rate"
 
     @property
     def at_rate(self) -> Message:

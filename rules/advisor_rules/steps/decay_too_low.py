@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
+from advisor.computed.steps.schedules import good_schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, joined, say
-from advisor.model.space import Value
+from advisor.model.space import Value, round_up
 from advisor.model.study import Study
 from advisor.stats import trend
 
@@ -65,7 +65,7 @@ class DecayTooLow(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_schedules(study, self.reach, self.best)
+        good = good_schedules(study, self.reach, self.best)
         judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
         if not judged_schedules:
             raise MissingData(
@@ -92,7 +92,7 @@ class DecayTooLow(Rule):
 
     def _finding(self, study: Study, judged_count: int, wasted: list[_TinyPhase]) -> Finding:
         share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
-        decay = curve_tails.round_up(float(np.median([w.start - w.peak for w in wasted])))
+        decay = round_up(float(np.median([w.start - w.peak for w in wasted])))
         total = round(float(np.median([w.schedule.rates.steps[-1] for w in wasted]))) + 1
         plan: dict[str, Value] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
         kind = wasted[0].schedule.noted

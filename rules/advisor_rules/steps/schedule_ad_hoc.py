@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
+from advisor.computed.steps.schedules import good_schedules
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
@@ -54,7 +54,7 @@ class ScheduleAdHoc(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_schedules(study, self.reach, self.best)
+        good = good_schedules(study, self.reach, self.best)
         if all(s.noted is None and len(s.rates) < schedules.MIN_RATES for s in good):
             raise MissingData(
                 "the schedule of the learning rate is unknown; log the rate at every step, as train/learning_rate (the advisor's "

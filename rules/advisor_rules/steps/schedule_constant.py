@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
+from advisor.computed.steps.schedules import good_schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, table
@@ -53,7 +53,7 @@ class ScheduleConstant(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_schedules(study, self.reach, self.best)
+        good = good_schedules(study, self.reach, self.best)
         complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged_schedules = [s for s in complete if s.constant is not None]
         if not judged_schedules:

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.space import failures
-from advisor.computed.stability import instability
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Change, RunPlan, SetField
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_name, rate_of
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray, Side
+from advisor.model.space import FloatArray, Side, round_up
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import plain_number
 
@@ -83,7 +82,7 @@ class StepsToFit(Rule):
         crashed = failures.failures(study).crashed
         runs = []
         for trial in study.trials:
-            curve, rate = study.train_cost_curve(trial).finite, instability.rate_of(study, trial)
+            curve, rate = study.train_cost_curve(trial).finite, rate_of(study, trial)
             if study.ended[trial.index] and not crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
                 runs.append(_Run(trial, rate, self._steps(curve.steps.astype(float), curve.values)))
         return sorted(runs, key=lambda r: r.rate)
@@ -99,7 +98,7 @@ class StepsToFit(Rule):
         return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
 
     def _fastest_inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
-        steps = curve_tails.round_up(fastest.steps)
+        steps = round_up(fastest.steps)
         at = runs.index(fastest)
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
         what = say(
@@ -225,4 +224,4 @@ def _fit_steps(steps: float) -> Message:
 
 
 def _rate_name(study: Study) -> str:
-    return instability.rate_name(study) or "the learning rate"
+    return rate_name(study) or "the learning rate"
