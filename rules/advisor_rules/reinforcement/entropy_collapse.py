@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Percent, Probability, limited, say
 from advisor.model.study import Study
@@ -84,6 +84,9 @@ class EntropyCollapse(Rule):
 
     def _finding(self, study: Study, found: Sequence[Collapse], judged: int) -> Finding:
         first = found[0]
+        gain = "gain of the reward in the second half, share of its range"
+        left = "entropy after the collapse, share of the start"
+        p = "p-value of an entropy below half of the start"
         return self.finding(
             say(
                 "The entropy of {trial} falls to {share} of its start by {step}, and its reward ends near {reward} without a gain, "
@@ -100,28 +103,21 @@ class EntropyCollapse(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - first.p),
             trials=[c.trial for c in found],
-            evidence=self._evidence(study, found),
+            evidence=(
+                curve_plot(
+                    study.signals["policy_entropy"],
+                    "The entropy falls to near zero early.",
+                    [c.trial for c in found[:5]],
+                    marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
+                    lines={"collapsed": self.collapsed * first.start},
+                ),
+                table(
+                    (left, limited(Percent(first.share), Percent(self.collapsed))),
+                    (gain, limited(Percent(first.gain), Percent(self.gain))),
+                    (p, limited(Probability(first.p), self.false_alarms)),
+                    ("late reward", Number(first.reward)),
+                    ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
+                ),
+            ),
             changes=(Advise(text=_ADVICE),),
-        )
-
-    def _evidence(self, study: Study, found: Sequence[Collapse]) -> tuple[Evidence, ...]:
-        first = found[0]
-        gain = "gain of the reward in the second half, share of its range"
-        left = "entropy after the collapse, share of the start"
-        p = "p-value of an entropy below half of the start"
-        return (
-            curve_plot(
-                study.signals["policy_entropy"],
-                "The entropy falls to near zero early.",
-                [c.trial for c in found[:5]],
-                marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
-                lines={"collapsed": self.collapsed * first.start},
-            ),
-            table(
-                (left, limited(Percent(first.share), Percent(self.collapsed))),
-                (gain, limited(Percent(first.gain), Percent(self.gain))),
-                (p, limited(Probability(first.p), self.false_alarms)),
-                ("late reward", Number(first.reward)),
-                ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
-            ),
         )
