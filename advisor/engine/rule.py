@@ -85,9 +85,9 @@ class Rule(BaseModel):
     """Whether the rule reads the order of the trials' results. If so, and if results tie, a rule that finds nothing counts as not
     assessed.
     """
-    explains: ClassVar[tuple[Relation, ...]] = ()
+    explains: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to other rules' findings that are effects of this rule's findings."""
-    explained_by: ClassVar[tuple[Relation, ...]] = ()
+    explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to other rules' findings that are causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
     """The result that the rule's advice predicts for the next study."""

@@ -46,13 +46,11 @@ class BatchSteps(Rule):
 
     playbook = "Choosing the batch size to minimize training time"
     goal = "efficiency"
-    explains = (
-        Relation(
-            rules=("batch-throughput",),
-            shares="study",
-            because="The batch size is chosen by the time to the target, and larger batches reach it later despite their speed.",
-            min_severity="warning",
-        ),
+    explains = Relation(
+        rules=("batch-throughput",),
+        shares="study",
+        because="The batch size is chosen by the time to the target, and larger batches reach it later despite their speed.",
+        min_severity="warning",
     )
 
     material: Factor = 1.2

@@ -45,13 +45,11 @@ class BatchThroughput(Rule):
     playbook = "Choosing the batch size"
     goal = "efficiency"
     probes = frozenset({"batch-size"})
-    explains = (
-        Relation(
-            rules=("batch-steps",),
-            shares="study",
-            because="The batch size is chosen by training time, because a batch size with more throughput may need more examples.",
-            max_severity="note",
-        ),
+    explains = Relation(
+        rules=("batch-steps",),
+        shares="study",
+        because="The batch size is chosen by training time, because a batch size with more throughput may need more examples.",
+        max_severity="note",
     )
 
     material: Share = 0.1

@@ -12,9 +12,10 @@ from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Name, Percent, say
+from advisor.model.message import Percent, say
 from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
+from advisor_rules.batch._shares import limit_text, trials_text, with_error
 
 
 class GpuUnderused(Rule):
@@ -76,12 +77,11 @@ class GpuUnderused(Rule):
         computing = Percent(1 - middle.value)
         action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
         memory_is_known = math.isfinite(memory)
-        trials = say("{n} of the {judged} trials", n=len(low), judged=judged_count)
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
                 share=computing,
-                trials=trials if judged_count > 1 else Name(low[0][0].name),
+                trials=trials_text([t for t, _ in low], judged_count),
                 memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if memory_is_known else "",
             ),
             action=action,
@@ -107,19 +107,9 @@ class GpuUnderused(Rule):
             ),
             table(
                 ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
-                (
-                    "share of the time computing",
-                    say("{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)),
-                ),
+                ("share of the time computing", with_error(1 - middle.value, middle.error)),
                 ("largest share of the memory used", Percent(memory) if math.isfinite(memory) else "not logged"),
-                (
-                    "limit",
-                    say(
-                        "{least}, missed with a probability of at least {p}",
-                        least=Percent(self.least),
-                        p=Percent(1 - self.false_alarms),
-                    ),
-                ),
+                ("limit", limit_text(self.least, self.false_alarms, "missed")),
             ),
         )
 

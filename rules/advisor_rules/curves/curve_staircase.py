@@ -53,13 +53,11 @@ class CurveStaircase(Rule):
     playbook = "Examining the training curves"
     grounds = Grounds(finding="test", advice="mechanism", source="practice")
     goal = "regularisation"
-    explains = (
-        Relation(
-            rules=("curve-overfitting",),
-            shares="trials",
-            because="The model memorises examples that it sees again.",
-            waits=False,
-        ),
+    explains = Relation(
+        rules=("curve-overfitting",),
+        shares="trials",
+        because="The model memorises examples that it sees again.",
+        waits=False,
     )
 
     best: Count = 5

@@ -56,12 +56,8 @@ class TuningSaturated(Rule):
     goal = "exploitation"
     compares_results = True
     needs_order = True
-    explains = (
-        Relation(
-            rules=("adopt",),
-            shares="study",
-            because="Many settings are as good as the best one, so none of them leads.",
-        ),
+    explains = Relation(
+        rules=("adopt",), shares="study", because="Many settings are as good as the best one, so none of them leads."
     )
 
     fewest: Count = 10

@@ -58,13 +58,11 @@ class AdamEpsilon(Rule):
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
     grounds = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2309.14322")
     goal = "stability"
-    explains = (
-        Relation(
-            rules=("space-boundary", "curve-still-improving"),
-            shares="study",
-            because="A large epsilon makes all updates smaller, as a lower learning rate would.",
-            waits=False,
-        ),
+    explains = Relation(
+        rules=("space-boundary", "curve-still-improving"),
+        shares="study",
+        because="A large epsilon makes all updates smaller, as a lower learning rate would.",
+        waits=False,
     )
 
     share: Factor = 1.0

@@ -56,12 +56,10 @@ class WeightDecayWeak(Rule):
     playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
     grounds = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2405.13698, 2505.13738")
     goal = "regularisation"
-    explains = (
-        Relation(
-            rules=("space-insensitive", "space-boundary", "space-shrink"),
-            shares="subject",
-            because="Weight decay is too weak to have an effect anywhere in this range.",
-        ),
+    explains = Relation(
+        rules=("space-insensitive", "space-boundary", "space-shrink"),
+        shares="subject",
+        because="Weight decay is too weak to have an effect anywhere in this range.",
     )
 
     weak: Share = 0.03

@@ -41,12 +41,10 @@ class EvalSampleSkew(Rule):
 
     playbook = "Choosing a sample for periodic evaluation"
     goal = "pipeline"
-    explains = (
-        Relation(
-            rules=("eval-size", "curve-step-variance"),
-            shares="study",
-            because="The evaluations use a sample that misleads, and a new sample will change their noise.",
-        ),
+    explains = Relation(
+        rules=("eval-size", "curve-step-variance"),
+        shares="study",
+        because="The evaluations use a sample that misleads, and a new sample will change their noise.",
     )
 
     material: Share = 0.2

@@ -66,12 +66,10 @@ class EvalSize(Rule):
     playbook = "Choosing a sample for periodic evaluation"
     goal = "efficiency"
     compares_results = True
-    explains = (
-        Relation(
-            rules=("curve-step-variance", "adopt"),
-            shares="study",
-            because="With so few validation examples, different trials look alike.",
-        ),
+    explains = Relation(
+        rules=("curve-step-variance", "adopt"),
+        shares="study",
+        because="With so few validation examples, different trials look alike.",
     )
 
     best: Count = 5

@@ -41,12 +41,10 @@ class ScheduleIgnored(Rule):
 
     playbook = "Which learning rate decay should I use as a default?"
     goal = "pipeline"
-    explains = (
-        Relation(
-            rules=("schedule-constant", "step-position"),
-            shares="study",
-            because="The study file asks for another schedule than the one that the trials had.",
-        ),
+    explains = Relation(
+        rules=("schedule-constant", "step-position"),
+        shares="study",
+        because="The study file asks for another schedule than the one that the trials had.",
     )
 
     ignored: Share = 0.5

@@ -66,13 +66,11 @@ class GroupsWithoutAdvantage(Rule):
     grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2503.14476")
     goal = "efficiency"
     not_for = policy.NOT_FOR
-    explains = (
-        Relation(
-            rules=("entropy-collapse",),
-            shares="trials",
-            because="Few groups have an advantage, so the policy learns from few prompts.",
-            waits=False,
-        ),
+    explains = Relation(
+        rules=("entropy-collapse",),
+        shares="trials",
+        because="Few groups have an advantage, so the policy learns from few prompts.",
+        waits=False,
     )
 
     most: Share = 0.5

@@ -74,12 +74,10 @@ class PolicyJumps(Rule):
     grounds = Grounds(finding="test", advice="literature", source="arXiv 1707.06347")
     goal = "stability"
     not_for = policy.NOT_FOR
-    explains = (
-        Relation(
-            rules=("entropy-collapse", "groups-without-advantage"),
-            shares="trials",
-            because="The policy jumped, and what it samples since then is nearly always the same.",
-        ),
+    explains = Relation(
+        rules=("entropy-collapse", "groups-without-advantage"),
+        shares="trials",
+        because="The policy jumped, and what it samples since then is nearly always the same.",
     )
 
     factor: Factor = 10.0

@@ -78,12 +78,10 @@ class RolloutMismatch(Rule):
     grounds = Grounds(finding="count", advice="literature", source="documentation of TRL and ms-swift")
     goal = "pipeline"
     not_for = policy.NOT_FOR
-    explains = (
-        Relation(
-            rules=("entropy-collapse", "policy-jumps"),
-            shares="trials",
-            because="The trainer learns from completions of another policy.",
-        ),
+    explains = Relation(
+        rules=("entropy-collapse", "policy-jumps"),
+        shares="trials",
+        because="The trainer learns from completions of another policy.",
     )
 
     most: Factor = 0.2

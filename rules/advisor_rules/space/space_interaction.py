@@ -50,12 +50,10 @@ class SpaceInteraction(Rule):
     goal = "sampling"
     compares_results = True
     needs_order = True
-    explains = (
-        Relation(
-            rules=("space-insensitive",),
-            shares="subject",
-            because="Its effect depends on the other hyperparameter and is small only on average over that one.",
-        ),
+    explains = Relation(
+        rules=("space-insensitive",),
+        shares="subject",
+        because="Its effect depends on the other hyperparameter and is small only on average over that one.",
     )
 
     most: Count = 3

@@ -49,12 +49,10 @@ class SpaceScale(Rule):
     goal = "boundary"
     compares_results = True
     needs_order = True
-    explains = (
-        Relation(
-            rules=("space-boundary", "space-shrink", "space-insensitive"),
-            shares="subject",
-            because="On the scale that was searched, all good values are crowded at one end of the range.",
-        ),
+    explains = Relation(
+        rules=("space-boundary", "space-shrink", "space-insensitive"),
+        shares="subject",
+        because="On the scale that was searched, all good values are crowded at one end of the range.",
     )
 
     span: Factor = 10.0

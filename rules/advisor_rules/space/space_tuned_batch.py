@@ -52,12 +52,10 @@ class SpaceTunedBatch(Rule):
 
     playbook = "Why shouldn't the batch size be tuned to directly improve validation set performance?"
     goal = "sampling"
-    explains = (
-        Relation(
-            rules=("space-boundary", "space-insensitive", "space-interaction"),
-            shares="subject",
-            because="Batch sizes were compared at learning rates that suit some of them better than others.",
-        ),
+    explains = Relation(
+        rules=("space-boundary", "space-insensitive", "space-interaction"),
+        shares="subject",
+        because="Batch sizes were compared at learning rates that suit some of them better than others.",
     )
 
     settings: Count = 3

@@ -60,12 +60,10 @@ class SpaceUndersampled(Rule):
     compares_results = True
     needs_order = True
     before_exploitation = "quiet"
-    explains = (
-        Relation(
-            rules=("space-insensitive",),
-            shares="study",
-            because="Too few trials lie in the good region to show what matters there.",
-        ),
+    explains = Relation(
+        rules=("space-insensitive",),
+        shares="study",
+        because="Too few trials lie in the good region to show what matters there.",
     )
 
     little: Share = 0.1

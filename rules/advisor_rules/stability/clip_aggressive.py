@@ -49,13 +49,11 @@ class ClipAggressive(Rule):
 
     playbook = "Gradient clipping"
     goal = "stability"
-    explains = (
-        Relation(
-            rules=("space-insensitive", "space-boundary"),
-            shares="rates",
-            because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
-            min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
-        ),
+    explains = Relation(
+        rules=("space-insensitive", "space-boundary"),
+        shares="rates",
+        because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
+        min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
     )
 
     most: Share = 0.5

@@ -49,12 +49,10 @@ class LossScale(Rule):
     playbook = "How can optimization failures be debugged and mitigated?"
     grounds = Grounds(finding="mechanism", advice="mechanism", source="PyTorch's GradScaler")
     goal = "stability"
-    explains = (
-        Relation(
-            rules=("curve-worse-than-chance", "curve-saturated"),
-            shares="trials",
-            because="Skipped steps do not train the model.",
-        ),
+    explains = Relation(
+        rules=("curve-worse-than-chance", "curve-saturated"),
+        shares="trials",
+        because="Skipped steps do not train the model.",
     )
 
     room: Factor = 128.0

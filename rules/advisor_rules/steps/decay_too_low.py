@@ -44,12 +44,10 @@ class DecayTooLow(Rule):
 
     playbook = "Deciding how long to train when training is compute-bound"
     goal = "steps"
-    explains = (
-        Relation(
-            rules=("curve-saturated", "step-position", "steps-compute-bound"),
-            shares="trials",
-            because="The curve is flat because the learning rate is almost zero there.",
-        ),
+    explains = Relation(
+        rules=("curve-saturated", "step-position", "steps-compute-bound"),
+        shares="trials",
+        because="The curve is flat because the learning rate is almost zero there.",
     )
 
     tiny: Share = 0.03

@@ -38,12 +38,10 @@ class ScheduleConstant(Rule):
 
     playbook = "Which learning rate decay should I use as a default?"
     goal = "efficiency"
-    explains = (
-        Relation(
-            rules=("curve-step-variance",),
-            shares="study",
-            because="A learning rate that never decays keeps the weights moving until the end.",
-        ),
+    explains = Relation(
+        rules=("curve-step-variance",),
+        shares="study",
+        because="A learning rate that never decays keeps the weights moving until the end.",
     )
 
     best: Count = 5
