@@ -111,12 +111,7 @@ class CrowdedEnd(NamedTuple):
 
 
 def crowded_ends(
-    numeric: list[FloatArray],
-    choices: list[FloatArray],
-    costs: FloatArray,
-    edge: float,
-    certainty: float,
-    level: float,
+    numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, edge: float, certainty: float, level: float
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 

@@ -72,11 +72,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         again = reseed(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    below, above, why = (
-        DECADE,
-        DECADE,
-        f"a decade on each side of {plain_number(used)}, the only rate that was tried",
-    )
+    below, above, why = (DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried")
     if too_high(study):
         below, above = DECADE**3, 0.5
         event = "diverged" if _all_diverged(study) else "blew up early"

@@ -11,13 +11,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import (
-    SidecarCurves,
-    SidecarSource,
-    max_curve_points,
-    read_sidecars,
-    use_sidecars,
-)
+from advisor.tracking.points.sidecar import SidecarCurves, SidecarSource, max_curve_points, read_sidecars, use_sidecars
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow
@@ -151,11 +145,7 @@ class _ClientRun:
 
 
 def _read_points(
-    client: Any,
-    location: Location,
-    runs: list[_ClientRun],
-    kept: cache.Cache,
-    on_progress: Callable[[int, int], None],
+    client: Any, location: Location, runs: list[_ClientRun], kept: cache.Cache, on_progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
     """Return the points by metric, and warnings. A run's points come from the cache or, if it is not cached, from its sidecars or,
     if it has none, from the store.

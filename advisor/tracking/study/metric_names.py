@@ -37,8 +37,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     if not candidates:
         return _only_metric([m for m in directed if split_of(m) is None])
     return min(
-        candidates,
-        key=lambda m: (split_of(m) == "test", _weakness(m), (bool(_DERIVED & set(words(m)))), -counts[m], m),
+        candidates, key=lambda m: (split_of(m) == "test", _weakness(m), (bool(_DERIVED & set(words(m)))), -counts[m], m)
     )
 
 
