@@ -13,7 +13,7 @@ from advisor.cli.notifying import notifying_of_study
 from advisor.cli.options import AnalysisOptions, analysis_options, log_option, notify_option, study_option
 from advisor.contract.redact import redact
 from advisor.execution.guarding import GuardedStudy
-from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.errors import AdvisorError, NothingToJudge, os_errors_as
 from advisor.model.progress import no_progress
 from advisor.model.spec_yaml import load
 from advisor.report import Report
@@ -109,10 +109,8 @@ def serve_live_report(
     echo: receives the changes, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
     use.
     """
-    try:
+    with os_errors_as(f"cannot serve on port {port}", "choose another --port"):
         live = LiveReport(port)
-    except OSError as error:
-        raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; choose another --port") from None
     known: set[tuple[str, str]] = set()
     with live:
         _show(live, report)
