@@ -76,6 +76,12 @@ def export(
     if out is None:
         click.echo(text.encode(), nl=False)  # always UTF-8, as in files, whatever the terminal's encoding
         return
+    _write(text, out, force=force)
+    if kind == "optuna" and experiment not in (None, spec.study):
+        _store_study_file(spec, tracking_uri)
+
+
+def _write(text: str, out: Path, *, force: bool) -> None:
     with os_errors_as(f"cannot write {str(out)!r}"):
         if out.is_file() and not force and out.read_bytes() != text.encode():
             raise AdvisorError(f"{out} exists already; pass another --out, or --force to overwrite it")
@@ -83,8 +89,6 @@ def export(
             write_files({out.resolve(): text})
         else:
             out.write_text(text, encoding="utf-8")  # `out` is no regular file, such as a pipe or a terminal
-    if kind == "optuna" and experiment not in (None, spec.study):
-        _store_study_file(spec, tracking_uri)
 
 
 def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:

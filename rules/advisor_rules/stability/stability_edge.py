@@ -163,19 +163,21 @@ class StabilityEdge(Rule):
         failed_steps = steps[tried.failed & (rates >= edge.edge * (1 - 1e-9))]
         return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
-    def _finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
-        edge, rate, region, _ = steep_edge
-        low, high = float(f"{rate / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
-        why = (
-            f"Training fails at {plain_number(edge, 3)}; once it is stable, "
-            f"up to {plain_number(self.raise_to, 3)} times that may train"
-        )
+    def _higher_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
+        """Return the learning rates to search once training is stable at the edge."""
+        high = float(f"{self.raise_to * edge:.3g}")
+        stable = f"Training fails at {plain_number(edge, 3)}; once it is stable,"
+        why = f"{stable} up to {plain_number(self.raise_to, 3)} times that may train"
         usual_rates = extension.usual_rates(study, name)
         if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_FACTOR * edge)):
             high = float(f"{limit:.3g}")
-            why = f"Training fails at {plain_number(edge, 3)}; once it is stable, higher rates may train. "
-            why += f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
-        higher = SetRange(parameter=name, low=low, high=high, scale="log", why=why)
+            unusual = f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
+            why = f"{stable} higher rates may train. {unusual}"
+        return SetRange(parameter=name, low=float(f"{rate / 2:.3g}"), high=high, scale="log", why=why)
+
+    def _finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
+        edge, rate, region, _ = steep_edge
+        higher = self._higher_range(study, name, edge, rate)
         failing = failures.failures(study).any
         failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
@@ -196,7 +198,7 @@ class StabilityEdge(Rule):
             action=say(
                 "Make training stable, with a warmup first, then search {name} up to {high}. Lower it only as a last resort.",
                 name=Name(name),
-                high=Number(high),
+                high=Number(higher.high),
             ),
             severity="critical",
             confidence=1 - max(region.p, steep_edge.turns),
