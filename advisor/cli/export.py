@@ -8,8 +8,7 @@ import click
 
 from advisor.cli.options import tracking_option
 from advisor.execution.ledger.ledger import Ledger
-from advisor.interop.exports import KINDS
-from advisor.interop.exports import export as render
+from advisor.interop.exports import KINDS, export as render
 from advisor.interop.exports.exporter import PastTrial
 from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.spec import StudySpec

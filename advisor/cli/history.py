@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules

@@ -6,8 +6,7 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history.ladder import Estimate, Kept, Ladder, SizePrediction, read_ladder
 from advisor.history.ladder_runs import FurtherRuns

@@ -11,8 +11,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Message, Name, joined, say
+from advisor.model.message import Count as Counted, Message, Name, joined, say
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting

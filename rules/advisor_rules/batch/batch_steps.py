@@ -13,8 +13,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
-from advisor.model.message import Objective as ObjectiveValue
+from advisor.model.message import Message, Name, Number, Objective as ObjectiveValue, Percent, Probability, say
 from advisor.model.study import Study
 from advisor.stats.steps_to_target import StepsComparison, compare_steps
 

@@ -164,18 +164,12 @@ def _still_growing(largest: throughput.Throughput, out_of_memory: float, probabi
 
     out_of_memory: smallest batch size that ran out of memory; NaN if there is none.
     """
-    size = Number(largest.size)
-    if out_of_memory > largest.size:
-        what = say(
-            "Throughput still grows at batch size {size}, the largest that fits: {out} ran out of memory",
-            size=size,
-            out=Number(out_of_memory),
-        )
-        action = say("Use a batch size of {size}, and tune the learning rate for it.", size=size)
-        return _Conclusion(what, action, largest, probability)
-    what = say("Throughput still grows at batch size {size}, the largest that was tried", size=size)
-    action = say("Use a batch size of {size}, or try larger ones, and tune the learning rate for it.", size=size)
-    return _Conclusion(what, action, largest, probability, larger=True)
+    size, larger = Number(largest.size), not out_of_memory > largest.size
+    limit = "was tried" if larger else say("fits: {out} ran out of memory", out=Number(out_of_memory))
+    what = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
+    more = ", or try larger ones" if larger else ""
+    action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=more)
+    return _Conclusion(what, action, largest, probability, larger)
 
 
 def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:

@@ -10,8 +10,7 @@ from advisor.engine.rule import Count, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import Mark, curve_plot, table
 from advisor.model.finding import Finding, Lack, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Number, Percent, Probability, joined, say
+from advisor.model.message import Count as Counted, Number, Percent, Probability, joined, say
 from advisor.model.study import Study
 from advisor.model.words import number
 from advisor_rules.curves import _staircase

@@ -10,8 +10,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
 from advisor.model.evidence import Evidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Probability, listed, say
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Probability, listed, say
 from advisor.model.study import Study
 from advisor.model.words import setting as value_words
 from advisor.stats import difference

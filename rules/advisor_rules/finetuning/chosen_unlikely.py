@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.contract.metric_direction import split_of
-from advisor.engine.rule import Count as Points
-from advisor.engine.rule import Factor, Grounds, Rule, Share
+from advisor.engine.rule import Count as Points, Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData

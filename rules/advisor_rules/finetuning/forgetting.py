@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.engine.rule import Count as Points
-from advisor.engine.rule import Grounds, Rule, Share
+from advisor.engine.rule import Count as Points, Grounds, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData

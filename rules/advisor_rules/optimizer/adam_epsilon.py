@@ -14,8 +14,7 @@ from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import Evidence, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Number, Percent, say
+from advisor.model.message import Count as Counted, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 

@@ -8,8 +8,7 @@ from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Count as Quantity
-from advisor.model.message import Message, Name, Number, Probability, limited, listed, say
+from advisor.model.message import Count as Quantity, Message, Name, Number, Probability, limited, listed, say
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.pipeline._identical_curves import Twins, differ_clearly, read_identical

@@ -11,8 +11,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity
-from advisor.model.message import Count as Quantity
-from advisor.model.message import Item, Message, listed, say
+from advisor.model.message import Count as Quantity, Item, Message, listed, say
 from advisor.model.study import Study, Trial
 
 

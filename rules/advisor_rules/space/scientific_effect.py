@@ -14,8 +14,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, Setting, listed, say
 from advisor.model.space import counts_training
 from advisor.model.study import Study
 from advisor.stats import difference, group_effect, ranks

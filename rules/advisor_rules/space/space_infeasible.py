@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import failures, settings
-from advisor.engine.rule import Count as CountOf
-from advisor.engine.rule import Relation, Rule, Share
+from advisor.engine.rule import Count as CountOf, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import table
 from advisor.model.finding import Finding, MissingData, Severity

@@ -15,8 +15,7 @@ from advisor.model.change import AddParameter, Advise, Change, FixParameter, Set
 from advisor.model.evidence import AxisEvidence, Evidence, table
 from advisor.model.finding import Finding, MissingData
 from advisor.model.learning_rate import rate_of
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Setting, say
+from advisor.model.message import Count as CountOf, Message, Name, Setting, say
 from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter

@@ -13,8 +13,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, Line, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Percent, say
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, say
 from advisor.model.space import Domain, range_scale
 from advisor.model.study import Study
 from advisor.model.words import count

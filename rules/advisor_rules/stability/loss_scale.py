@@ -8,8 +8,7 @@ from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Name, Number, joined, say
+from advisor.model.message import Count as Counted, Name, Number, joined, say
 from advisor.model.study import Study
 from advisor_rules.stability import _overflow
 

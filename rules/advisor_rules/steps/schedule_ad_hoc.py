@@ -10,8 +10,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import Evidence, Mark, curve_plot, table
 from advisor.model.finding import Finding, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Item, Message, Name, Probability, joined, say
+from advisor.model.message import Count as Counted, Item, Message, Name, Probability, joined, say
 from advisor.model.study import Study
 from advisor_rules.steps._metric_reaction import reaction
 
