@@ -17,6 +17,7 @@ from advisor.engine.relation import Relation
 from advisor.model.change import Change
 from advisor.model.evidence import AnyEvidence
 from advisor.model.finding import Finding, Goal, Severity
+from advisor.model.frozen import FrozenModel
 from advisor.model.message import Message, message_of
 from advisor.model.reading import Kind
 from advisor.model.space import Side
@@ -158,7 +159,7 @@ class Rule(BaseModel):
             message=message_of(message),
             action=message_of(action),
             playbook=self.playbook,
-            evidence=tuple(evidence) if isinstance(evidence, Sequence) else (evidence,),
+            evidence=(evidence,) if isinstance(evidence, FrozenModel) else tuple(evidence),
             changes=tuple(changes),
         )
 

@@ -169,7 +169,7 @@ class _RunReader:
                 continue
             sidecar = () if source is None else (source.tag, source.root, self._max_curve_points)
             facts = run.id, run.status, run.started, run.ended, revisions.get(i), sorted(last[i])
-            keys.append(cache.run_digest(*facts, *sidecar))
+            keys.append(cache.run_digest(*facts, False, *sidecar))  # False keeps the caches of earlier versions valid
         return keys
 
 
