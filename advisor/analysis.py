@@ -20,8 +20,7 @@ from advisor.model.reading import Kind, Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
-from advisor.planning import Plan, new_scores, plan, price
-from advisor.planning import budget as planning_budget
+from advisor.planning import Plan, budget as planning_budget, new_scores, plan, price
 from advisor.report import Report, build_report
 from advisor.tracking import read_rounds, runs_url
 

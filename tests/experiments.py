@@ -44,7 +44,7 @@ def refused(message: str, *args: object, **kwargs: object) -> str:
 
 def through_client(uri: str, filter: str | None = None) -> Experiment:
     store = ClientStore(Location("other", uri))
-    return store.read("odd", filter=filter, system_metrics=False, on_progress=lambda done, of: None)
+    return store.read("odd", filter=filter, on_progress=lambda done, of: None)
 
 
 def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experiment:
@@ -52,7 +52,7 @@ def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experime
     by_sql = read_experiment("odd", tracking_uri=uri)
     same(by_sql, through_client(uri))
     same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
-    filtered = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
+    filtered = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'")
     assert [run.name for run in filtered.runs] == ["first"]
     assert list_experiments(uri) == list_experiments(str(odd_database))
     return by_sql

@@ -93,4 +93,4 @@ def only_study(study: Study, *verdicts: Verdict) -> StudySpec:
 def assert_ready_to_run(spec: StudySpec) -> None:
     assert loads(dump(spec)) == spec
     count = spec.trials or 1
-    assert len(suggest(spec, (), count) if spec.sampler.kind == "adaptive" else list(sample(spec, count))) == count
+    assert suggest(spec, ()) if spec.sampler.kind == "adaptive" else len(list(sample(spec, count))) == count

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from studies import make_study
 
-from advisor.engine.example import dump_example, example_path, load_example, make_example
+from advisor.engine.example import Example, example_path, load_example
 from advisor.engine.judge import judge
 from advisor.engine.pages import chapter
 from advisor.engine.registry import load_rules
+from advisor.model.change import Advise
 from advisor.model.spec import Parameter
 
 CHECKOUT = Path(__file__).parents[1]
@@ -74,13 +76,33 @@ def example_of(module):
     return study
 
 
+def make_example(study, finding):
+    ranges = ", ".join(f"{name} ({p.low:g} to {p.high:g})" if p.numeric else name for name, p in study.searched.items())
+    failed = int((study.ended & ~study.feasible).sum())
+    trials = f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)}" + f", {failed} of them failed" * (failed > 0)
+    return Example(
+        study=f"{trials}; searched: {ranges or 'nothing'}; objective: {study.spec.objective.metric}",
+        message=str(finding.message),
+        action=str(finding.action),
+        changes=tuple(describe(change) for change in finding.changes),
+    )
+
+
+def describe(change):
+    if isinstance(change, Advise):
+        return f"advise: {change.text}"
+    fields = change.model_dump(mode="json", exclude={"kind", "why"}, exclude_defaults=True)
+    return f"{change.kind}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
+
+
 def test_its_golden_example_is_fresh(rule):
     module = importlib.import_module(f"tests.{'.'.join(path_of(rule).parent.parts[-3:])}.test_{path_of(rule).stem}")
     study = example_of(module)
     (verdict,) = judge(study, [rule])
     made = make_example(study, verdict.findings[0])
     if os.environ.get("ADVISOR_TESTS") == "write":
-        example_path(type(rule)).write_text(dump_example(made), encoding="utf-8")
+        text = yaml.safe_dump(made.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+        example_path(type(rule)).write_text(text, encoding="utf-8")
     assert load_example(type(rule)) == made, "run `make examples` and look at the difference"
 
 

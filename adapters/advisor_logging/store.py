@@ -220,7 +220,7 @@ class Store:
 
     def _refuses_values(self, error: Exception) -> bool:
         """Return whether these values caused the error: they did if the store now accepts a different value."""
-        if not _may_be_a_refusal(error):
+        if not (_is_refusal(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"):
             return False
         from mlflow.entities import RunTag
 
@@ -345,10 +345,6 @@ def _is_refusal(error: Exception) -> bool:
         ):
             return True
     return False
-
-
-def _may_be_a_refusal(error: Exception) -> bool:
-    return _is_refusal(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"
 
 
 def _is_duplicate(error: BaseException) -> bool:

@@ -33,7 +33,7 @@ from advisor_logging.spool import (
     segment_numbers,
     segment_path,
 )
-from advisor_logging.store import Store, StoredRun
+from advisor_logging.store import Store
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
@@ -276,7 +276,7 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
         # The sidecar is stored last, so a delivery without a sidecar was interrupted.
         return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
-    if stored is not None and stored.newest_ms > 0 and _is_whole(stored, last_ms):
+    if stored is not None and stored.newest_ms > 0 and (stored.end_ms is not None and stored.newest_ms >= last_ms):
         return True
     if _is_of_this_host(spool):
         return False
@@ -287,10 +287,6 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
             f"its training may still be running on {spool.host}: its last point is younger than 10 minutes"
         )
     return False
-
-
-def _is_whole(stored: StoredRun, last_ms: int) -> bool:
-    return stored.end_ms is not None and stored.newest_ms >= last_ms
 
 
 def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:

@@ -55,7 +55,7 @@ class MissingObjective:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        if self._seen or all(_is_training_metric(name) for name in names):
+        if self._seen or all((any((SPLITS.get(word) == "train" for word in words(name)))) for name in names):
             return
         self._others |= names
         self._evaluations += 1
@@ -67,7 +67,3 @@ class MissingObjective:
                 f"the first {MAX_EVALUATIONS_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they gave "
                 f"{', '.join(sorted(self._others)[:5])}{hint}",
             )
-
-
-def _is_training_metric(metric: str) -> bool:
-    return any(SPLITS.get(word) == "train" for word in words(metric))

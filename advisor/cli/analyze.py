@@ -10,8 +10,7 @@ import click
 from rich.console import Console
 
 from advisor.analysis import analyze as run_analysis
-from advisor.cli.brief import Json, brief_option
-from advisor.cli.brief import brief as brief_json
+from advisor.cli.brief import Json, brief as brief_json, brief_option
 from advisor.cli.comment import markdown_option, write_markdown
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, log_option, study_option
 from advisor.cli.progress import progress_bar

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import os_errors_as
 from advisor.model.words import encodable
 from advisor.system.atomic import write_files
 
@@ -20,7 +20,5 @@ markdown_option = click.option(
 
 def write_markdown(text: str, file: Path) -> None:
     """Write the text to the file that the option `--markdown` names. Raises AdvisorError if writing fails."""
-    try:
+    with os_errors_as(f"cannot write {str(file)!r}"):
         write_files({file: encodable(text)})
-    except OSError as error:
-        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None

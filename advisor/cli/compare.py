@@ -7,11 +7,9 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
-from advisor.history.compare import Comparison, Side, Summary, Variance
-from advisor.history.compare import compare as decide
+from advisor.history.compare import Comparison, Side, Summary, Variance, compare as decide
 from advisor.history.selection import find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading

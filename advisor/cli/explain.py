@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import rules_option
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules

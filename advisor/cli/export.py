@@ -8,10 +8,9 @@ import click
 
 from advisor.cli.options import tracking_option
 from advisor.execution.ledger.ledger import Ledger
-from advisor.interop.exports import KINDS
-from advisor.interop.exports import export as render
+from advisor.interop.exports import KINDS, export as render
 from advisor.interop.exports.exporter import PastTrial
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
 from advisor.planning.sampling.halton import sample
@@ -76,17 +75,19 @@ def export(
     if out is None:
         click.echo(text.encode(), nl=False)  # always UTF-8, as in files, whatever the terminal's encoding
         return
-    try:
+    _write(text, out, force=force)
+    if kind == "optuna" and experiment not in (None, spec.study):
+        _store_study_file(spec, tracking_uri)
+
+
+def _write(text: str, out: Path, *, force: bool) -> None:
+    with os_errors_as(f"cannot write {str(out)!r}"):
         if out.is_file() and not force and out.read_bytes() != text.encode():
             raise AdvisorError(f"{out} exists already; pass another --out, or --force to overwrite it")
         if out.is_file() or not out.exists():
             write_files({out.resolve(): text})
         else:
             out.write_text(text, encoding="utf-8")  # `out` is no regular file, such as a pipe or a terminal
-    except OSError as error:
-        raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
-    if kind == "optuna" and experiment not in (None, spec.study):
-        _store_study_file(spec, tracking_uri)
 
 
 def _store_study_file(spec: StudySpec, tracking_uri: str | None) -> None:

@@ -11,8 +11,7 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.comment import markdown_option, write_markdown
 from advisor.cli.compare import Experiments
 from advisor.cli.options import direction_option, objective_option, tracking_option

@@ -16,7 +16,7 @@ from advisor.cli.options import direction_option, objective_option, study_option
 from advisor.contract.guard_file import GuardVerdict, write_verdict
 from advisor.execution.guard_process import lower_priority
 from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_s
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.spec_yaml import load
 from advisor.model.words import clean, columns, count
 from advisor.tracking.stores.location import parse_tracking_uri
@@ -122,15 +122,13 @@ def _update_file(guarded: GuardedStudy, file: Path, run_id: str) -> None:
 
 
 def _write(file: Path, verdict: RunVerdict) -> None:
-    try:
+    with os_errors_as(f"cannot write {str(file)!r}"):
         write_verdict(
             file,
             GuardVerdict(
                 state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()
             ),
         )
-    except OSError as error:
-        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
 
 
 def _sleep_with_parent(seconds: float, parent: int) -> bool:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
@@ -68,11 +67,8 @@ def history(
             tracking_uri=tracking_uri,
             on_progress=lambda done, total: on_progress("Reading runs", done, total),
         )
-    if brief:
-        click.echo(brief_answer(result))
-        return
-    if format_ == "json":
-        click.echo(result.ascii_json())
+    if brief or format_ == "json":
+        click.echo(brief_answer(result) if brief else result.ascii_json())
         return
     write = history_format.render_markdown if format_ == "markdown" else history_format.render_plain
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))

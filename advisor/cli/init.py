@@ -23,7 +23,7 @@ from advisor.cli.recipes import (
 )
 from advisor.contract.metric_direction import direction_of
 from advisor.model import parameter_kinds, placeholders
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.optimizers import LADDERS, optimizer_of
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import Objective, Parameter, StudySpec
@@ -307,11 +307,9 @@ def _write_study_files(
     existing = [str(f) for f in files if f.exists()]
     if existing and not force:
         raise AdvisorError(f"{', '.join(existing)} exists already; pass another --out, or --force to overwrite it")
-    try:
+    with os_errors_as(f"cannot write {str(out)!r}", "pass another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_files({file.resolve(): comment + dump(spec) for file, spec in zip(files, named, strict=True)})
-    except OSError as error:
-        raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
     passed = [options_of(spec, explicit) for spec in specs]

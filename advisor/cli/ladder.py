@@ -6,8 +6,7 @@ from typing import Literal
 
 import click
 
-from advisor.cli.brief import brief as brief_json
-from advisor.cli.brief import brief_option
+from advisor.cli.brief import brief as brief_json, brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history.ladder import Estimate, Kept, Ladder, SizePrediction, read_ladder
 from advisor.history.ladder_runs import FurtherRuns
@@ -74,7 +73,7 @@ def ladder(
 
 
 def _text(result: Ladder) -> str:
-    lines = [_transfer(result), _prediction(result)]
+    lines = [_transfer(result), (f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}.")]
     if result.last is not None:
         lines.append(_last(result, result.last))
     lines += ["", *_table(result), *(["", *result.notes] if result.notes else [])]
@@ -98,10 +97,6 @@ def _runs(runs: FurtherRuns) -> str:
     rates = listed((number(r, 3) for r in runs.rates), 6)
     seeds = count(runs.seeds, "new seed")
     return f"{rates} at {_size(runs.size)} with {seeds}{' each' if runs.seeds > 1 or len(runs.rates) > 1 else ''}"
-
-
-def _prediction(result: Ladder) -> str:
-    return f"At {_size(result.next.size)} {_unit(result)}: {_predicted(result, result.next)}."
 
 
 def _predicted(result: Ladder, predicted: SizePrediction) -> str:

@@ -12,13 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import (
-    dataclass_options,
-    notify_option,
-    quiet_option,
-    ray_address_option,
-    tracking_option,
-)
+from advisor.cli.options import dataclass_options, notify_option, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import command_fingerprint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from advisor.cli.notifying import notifying_of_study
 from advisor.cli.options import AnalysisOptions, analysis_options, log_option, notify_option, study_option
 from advisor.contract.redact import redact
 from advisor.execution.guarding import GuardedStudy
-from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.errors import AdvisorError, NothingToJudge, os_errors_as
 from advisor.model.progress import no_progress
 from advisor.model.spec_yaml import load
 from advisor.report import Report
@@ -52,11 +53,11 @@ def watch(
     advisor watch cifar --port 8080 --log-to-mlflow
     advisor watch cifar --notify ./notify.sh
     """
-
-    def write(report: Report) -> str | None:
-        return write_report(report, experiment, options, study_file, log_to_mlflow)
-
     echo = no_progress if options.quiet else click.echo
+    make = partial(make_report, experiment, options, study_file, unfinished=True)
+    write = partial(
+        write_report, experiment=experiment, options=options, study_file=study_file, log_to_mlflow=log_to_mlflow
+    )
     guarded = GuardedStudy(
         experiment,
         parse_tracking_uri(options.tracking_uri),
@@ -65,19 +66,11 @@ def watch(
         direction=options.direction,
     )
     with notifying_of_study(notify, guarded, quiet=options.quiet):
-        report = first_report(
-            lambda: make_report(experiment, options, study_file, show_progress=not options.quiet, unfinished=True), echo
-        )
+        report = first_report(partial(make, show_progress=not options.quiet), echo)
         location = write(report)
         if not options.quiet:
             print_summary(report, options.out, location)
-        serve_live_report(
-            report,
-            analyze=lambda: make_report(experiment, options, study_file, show_progress=False, unfinished=True),
-            write=write,
-            port=port,
-            echo=echo,
-        )
+        serve_live_report(report, analyze=partial(make, show_progress=False), write=write, port=port, echo=echo)
 
 
 def first_report(
@@ -109,10 +102,8 @@ def serve_live_report(
     echo: receives the changes, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
     use.
     """
-    try:
+    with os_errors_as(f"cannot serve on port {port}", "choose another --port"):
         live = LiveReport(port)
-    except OSError as error:
-        raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; choose another --port") from None
     known: set[tuple[str, str]] = set()
     with live:
         _show(live, report)

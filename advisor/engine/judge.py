@@ -35,11 +35,7 @@ MAX_FINDINGS = 10_000
 
 
 def judge(
-    study: Study,
-    rules: Iterable[Rule],
-    *,
-    on_rule: Callable[[str], None] | None = None,
-    calibrate: bool = True,
+    study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None, calibrate: bool = True
 ) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
 

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import TypeAlias, get_args
 
-from advisor.engine.relation import Link, Place, place_of
+from advisor.engine.relation import Link, Place, Relation, place_of
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Severity
@@ -61,8 +61,12 @@ def check_relations(rules: Iterable[Rule]) -> None:
 def _declared_links(rules: Iterable[Rule]) -> Iterator[Link]:
     for rule in rules:
         own = rule.rule_id()
-        yield from (Link(own, effect, relation) for relation in rule.explains for effect in relation.rules)
-        yield from (Link(cause, own, relation) for relation in rule.explained_by for cause in relation.rules)
+        yield from (Link(own, effect, relation) for relation in _as_tuple(rule.explains) for effect in relation.rules)
+        yield from (Link(cause, own, relation) for relation in _as_tuple(rule.explained_by) for cause in relation.rules)
+
+
+def _as_tuple(relations: Relation | tuple[Relation, ...]) -> tuple[Relation, ...]:
+    return (relations,) if isinstance(relations, Relation) else relations
 
 
 def _places(place: Place | None) -> tuple[Place, ...]:

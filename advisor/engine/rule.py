@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from advisor.engine.grounds import Grounds
 from advisor.engine.relation import Relation
 from advisor.model.change import Change
-from advisor.model.evidence import Evidence
+from advisor.model.evidence import AnyEvidence
 from advisor.model.finding import Finding, Goal, Severity
+from advisor.model.frozen import FrozenModel
 from advisor.model.message import Message, message_of
 from advisor.model.reading import Kind
 from advisor.model.space import Side
@@ -85,9 +86,9 @@ class Rule(BaseModel):
     """Whether the rule reads the order of the trials' results. If so, and if results tie, a rule that finds nothing counts as not
     assessed.
     """
-    explains: ClassVar[tuple[Relation, ...]] = ()
+    explains: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to other rules' findings that are effects of this rule's findings."""
-    explained_by: ClassVar[tuple[Relation, ...]] = ()
+    explained_by: ClassVar[Relation | tuple[Relation, ...]] = ()
     """Relations to other rules' findings that are causes of this rule's findings."""
     predicts: ClassVar[Expectation] = "settled"
     """The result that the rule's advice predicts for the next study."""
@@ -143,7 +144,7 @@ class Rule(BaseModel):
         subject: str | None = None,
         side: Side | None = None,
         trials: Sequence[Trial] = (),
-        evidence: Sequence[Evidence] = (),
+        evidence: AnyEvidence | Sequence[AnyEvidence] = (),
         changes: Sequence[Change] = (),
     ) -> Finding:
         """Create a finding of this rule; the confidence is clipped to the interval 0 to 1."""
@@ -158,7 +159,7 @@ class Rule(BaseModel):
             message=message_of(message),
             action=message_of(action),
             playbook=self.playbook,
-            evidence=tuple(evidence),
+            evidence=(evidence,) if isinstance(evidence, FrozenModel) else tuple(evidence),
             changes=tuple(changes),
         )
 

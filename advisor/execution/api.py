@@ -24,12 +24,7 @@ from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import TAKEN_STATES
-from advisor.execution.ledger.record import (
-    LaterError,
-    Outcome,
-    RefusedError,
-    retry_while_unreachable,
-)
+from advisor.execution.ledger.record import LaterError, Outcome, RefusedError, retry_while_unreachable
 from advisor.execution.queue import JobQueue, check_trial_count, make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value

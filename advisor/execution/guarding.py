@@ -213,11 +213,7 @@ class StudyGuard:
 
 
 def _environment(location: Location) -> dict[str, str]:
-    return {
-        "MLFLOW_TRACKING_URI": absolute_uri(location),
-        "OMP_NUM_THREADS": "1",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-    }
+    return {"MLFLOW_TRACKING_URI": absolute_uri(location), "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 def reading_to_json(reading: Reading) -> str:

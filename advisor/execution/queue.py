@@ -123,7 +123,7 @@ class AdaptiveQueue:
         params = self._first_params(number, begun) if params is None and repeat else params
         if params is None:
             history = [*self._earlier, *self._observations(begun, number)]
-            (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
+            params = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, *, silent: bool) -> None:

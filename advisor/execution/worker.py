@@ -10,7 +10,6 @@ from pathlib import Path
 
 from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines import Exit, Task, Training
-from advisor.execution.engines.local import unwritable_folder_error
 from advisor.execution.guarding import StudyGuard
 from advisor.execution.job import Job, Key
 from advisor.execution.job_env import check_command, job_command, job_environment, make_private
@@ -30,7 +29,7 @@ from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.outage import StoreOutage
 from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
 from advisor.execution.stop_signals import StopSignals
-from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError
+from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError, write_errors_to
 from advisor.system.notifier import EVENTS, Notice
 
 _POLL_S = 0.1
@@ -52,10 +51,8 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
     too.
     """
     check_command(plan.spec, plan.words, append=plan.append)
-    try:
+    with write_errors_to(plan.folder):
         make_private(plan.folder)
-    except OSError as error:
-        raise unwritable_folder_error(plan.folder, error) from None
     summary = Summary(plan.queue.total, maximize=plan.spec.objective.direction == "maximize")
     worker = _Worker(plan, ledger, summary, on_update)
     signals = StopSignals()

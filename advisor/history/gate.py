@@ -14,21 +14,10 @@ import math
 import time
 
 from advisor.history import fairness
-from advisor.history.answer import (
-    Answer,
-    MoreRuns,
-    excess_in_words,
-    limit_in_words,
-    percent_text,
-    quote_name,
-)
+from advisor.history.answer import Answer, MoreRuns, excess_in_words, limit_in_words, percent_text, quote_name
 from advisor.history.case import Case, Question, build_case
 from advisor.history.compare import validation_sd
-from advisor.history.proposals import (
-    Decision,
-    Record,
-    loop_positions,
-)
+from advisor.history.proposals import Decision, Record, loop_positions
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study

@@ -10,6 +10,7 @@ from pydantic import Field
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Scale, Value, counts_training, names_schedule
 from advisor.model.spec import Parameter, Region, StudySpec
+from advisor.model.study import Study
 
 
 class SetRange(FrozenModel):
@@ -311,3 +312,10 @@ Change = Annotated[
     | Advise,
     Field(discriminator="kind"),
 ]
+
+
+def set_length(study: Study, steps: int, why: str) -> Change:
+    """Return a change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
+    if study.unit in ("second", "millisecond"):
+        return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
+    return SetField(field="max_train_steps", value=steps, why=why)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -23,3 +26,17 @@ class UnansweredError(AdvisorError):
 
 class NothingToJudge(AdvisorError):  # noqa: N818 - the exception reports missing data, not a mistake
     """Raised if the input is valid but there is nothing to analyse: no run, no metric, or no trial that has ended."""
+
+
+@contextmanager
+def os_errors_as(what: str, hint: str = "") -> Iterator[None]:
+    """Raise an AdvisorError in place of an OSError: what failed, the system's reason, and a hint what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise AdvisorError(f"{what}: {error.strerror or error}{hint and '; '}{hint}") from None
+
+
+def write_errors_to(folder: Path) -> AbstractContextManager[None]:
+    """Raise an AdvisorError that asks for another `--out` if this output folder is not writable."""
+    return os_errors_as(f"cannot write to {str(folder)!r}", "choose another folder with --out")

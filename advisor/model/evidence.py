@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import MessageField
+from advisor.model.message import Item, MessageField
+from advisor.model.study import Trial
 
 
 class Line(FrozenModel):
@@ -78,4 +80,30 @@ class FigureEvidence(FrozenModel):
     """Rows of the table: (label, value with its unit)."""
 
 
-Evidence = Annotated[AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence, Field(discriminator="kind")]
+AnyEvidence: TypeAlias = AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence
+Evidence = Annotated[AnyEvidence, Field(discriminator="kind")]
+
+
+def table(*rows: tuple[str, Item | float]) -> FigureEvidence:
+    """Return the table of a finding's numbers from its rows: (label, value with its unit)."""
+    return FigureEvidence(rows=rows)
+
+
+def curve_plot(
+    metrics: str | Iterable[str],
+    caption: Item,
+    trials: Iterable[Trial],
+    *,
+    marks: Iterable[Mark] = (),
+    lines: Mapping[str, float] | None = None,
+    shares: bool = False,
+) -> CurveEvidence:
+    """Return the plot of one or several metrics of these trials; see `CurveEvidence`. lines: values to mark, by label."""
+    return CurveEvidence(
+        metrics=(metrics,) if isinstance(metrics, str) else tuple(metrics),
+        caption=caption,
+        trials=tuple(t.id for t in trials),
+        marks=tuple(marks),
+        lines=tuple(Line(value=value, label=label) for label, value in (lines or {}).items()),
+        shares=shares,
+    )

@@ -255,9 +255,6 @@ def message_of(value: Any) -> Any:
 
 
 MessageField = Annotated[
-    Message,
-    BeforeValidator(message_of),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string"}),
+    Message, BeforeValidator(message_of), PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"})
 ]
 """Type of a message field in a pydantic model; its JSON form is plain text."""

@@ -91,10 +91,7 @@ class Settled(_Finite):
     """The problem that the rule reported earlier; only study files of older versions contain this field."""
 
 
-Expected = Annotated[
-    BestBeyond | BestNear | BestReaches | ShareOfTrials | Settled,
-    Field(discriminator="kind"),
-]
+Expected = Annotated[BestBeyond | BestNear | BestReaches | ShareOfTrials | Settled, Field(discriminator="kind")]
 
 
 class Prediction(_Finite):

@@ -246,6 +246,12 @@ def round_significant(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
+def round_up(steps: float) -> int:
+    """Round the number of steps up to two significant digits."""
+    unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
+    return max(math.ceil(steps / unit) * unit, 1)
+
+
 MAX_ROUNDING = 0.01
 """Maximum rounding error of an inferred range's end, as a share of the end's value and of the range's width."""
 MAX_DIGITS = 6

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.prediction import describe_prediction
 from advisor.model.spec import SAME, Parameter, Region, SpecEntryError, StudySpec
 from advisor.model.words import capitalise, clean, short_text
@@ -68,11 +68,8 @@ def load(path: Path) -> StudySpec:
     """Read the study in the file. Raises AdvisorError with a one-line message that contains the key and line number of the
     error.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise AdvisorError(f"cannot read the study file {str(path)!r}: {error.strerror or error}") from None
+    with os_errors_as(f"cannot read the study file {str(path)!r}"), path.open("rb") as file:
+        raw = file.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise AdvisorError(
             f"the study file {str(path)!r} is larger than {_MAX_BYTES // 1_000_000} MB; is it a study file?"

@@ -279,6 +279,18 @@ class Study:
             return own
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
+    def planned_length(self, trial: Trial, last: int) -> int:
+        """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
+        planned_steps = self.planned_steps(trial)
+        # If steps count from 0, a training of 200 steps ends at 199.
+        counts_from_0 = planned_steps == last + 1
+        length_is_known = (
+            counts_from_0
+            or trial.status in ("stopped", "early_stopped", "pruned")
+            or math.isfinite(trial.fact("max_train_steps"))
+        )
+        return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
+
     def cut_short(self, trial: Trial) -> bool:
         """Return True if the trial was pruned, stopped early, or evaluated for less than 90 % of its planned steps.
 

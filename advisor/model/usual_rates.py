@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from advisor.model import optimizers
 from advisor.model.space import words_of
+from advisor.model.study import Study
 
 HALF_DECADE = math.sqrt(10)
 """Usual ratio between the best learning rate and each end of a range around it."""
@@ -91,3 +92,8 @@ def _shows_pretrained(name: str, value: str) -> bool:
     if value.strip().lower() in _OFF_WORDS:
         return False
     return names_pretrained(name) or name.endswith("name_or_path") or names_pretrained(value)
+
+
+def is_fine_tuning(study: Study) -> bool:
+    """Return True if the study fine-tunes a pretrained model, according to its name or to facts of its trials."""
+    return names_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)

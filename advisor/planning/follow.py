@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import ValidationError
 
-from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RunPlan, SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField, first_sentence
+from advisor.model.space import round_up
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean

@@ -40,12 +40,7 @@ from advisor.planning.follow import Deferred
 from advisor.planning.goals import slug
 from advisor.planning.merger import HARDLY_GAINS, WAITS, PlanMerger
 from advisor.planning.ranges import narrowed
-from advisor.planning.stages import (
-    SPACE,
-    STABILITY,
-    Stage,
-    in_order,
-)
+from advisor.planning.stages import SPACE, STABILITY, Stage, in_order
 
 RELIABLE: tuple[Stage, ...] = (STABILITY, SPACE)
 """Stages whose studies may follow a sweep of the learning rate, because their findings also hold at the best rate of the sweep."""

@@ -20,14 +20,7 @@ from advisor.planning.designs.rate_sweep import rate_sweep
 from advisor.planning.follow import Follower
 from advisor.planning.goals import comparison_goal, goal_of, manual_goal
 from advisor.planning.stage_edits import StageEdits
-from advisor.planning.stages import (
-    REGULARISATION,
-    SPACE,
-    Stage,
-    ends_tuning,
-    only_advice,
-    only_narrows,
-)
+from advisor.planning.stages import REGULARISATION, SPACE, Stage, ends_tuning, only_advice, only_narrows
 
 WAITS = "comes first, so the effect of each change stays visible"
 """Reason why a finding waits until the first study has been run; the text starts with that study's goal."""

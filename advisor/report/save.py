@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import os_errors_as
 from advisor.model.words import encodable
 from advisor.report.formats import FORMATS
 from advisor.report.formats.sarif import StudyFile, render_sarif
@@ -39,7 +39,7 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
     studies = [path for path in texts if path.startswith("next/")]
     own = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
     manifest = out / "next" / _MANIFEST
-    try:
+    with os_errors_as(f"cannot write the report to {str(out)!r}", "give another folder by --out"):
         manifest.parent.mkdir(parents=True, exist_ok=True)
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
         # The manifest is written first: if this process is killed, the next analysis still knows the files in `next/`.
@@ -48,9 +48,6 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
         with contextlib.suppress(OSError):  # if writing fails, the longer manifest stays valid
             write_files({manifest: _lines(own)})
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise AdvisorError(f"cannot write the report to {str(out)!r}: {reason}; give another folder by --out") from None
 
 
 def files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.boundaries import rank_scores
+from advisor.stats.ranks import rank_scores
 
 SEED = 0
 PERMUTATIONS = 199

@@ -14,6 +14,7 @@ from scipy.linalg import lapack
 
 from advisor.model.space import FloatArray, IntArray, Side
 from advisor.stats import surface
+from advisor.stats.ranks import rank_scores
 
 SEED = 0
 DRAWS = 2000
@@ -40,16 +41,6 @@ _POSITIONS = np.linspace(0, 1, 41)
 
 
 # --- clusters of good trials at an end -------------------------------------------------------------------------------------------
-
-
-def rank_scores(costs: FloatArray) -> FloatArray:
-    """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
-
-    The logarithm spreads good trials out and compresses bad ones.
-    """
-    ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
-    logs = np.log((ranks - 0.5) / len(ranks))
-    return np.asarray(logs - logs.mean(), dtype=np.float64)
 
 
 def truncated_costs(costs: FloatArray) -> FloatArray:
@@ -120,12 +111,7 @@ class CrowdedEnd(NamedTuple):
 
 
 def crowded_ends(
-    numeric: list[FloatArray],
-    choices: list[FloatArray],
-    costs: FloatArray,
-    edge: float,
-    certainty: float,
-    level: float,
+    numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, edge: float, certainty: float, level: float
 ) -> list[CrowdedEnd]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 

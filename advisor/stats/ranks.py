@@ -27,3 +27,59 @@ def choose_evenly_by_rank(costs: FloatArray, max_number: int = MAX_TRIALS) -> In
         if len(order) <= max_number
         else order[np.linspace(0, len(order) - 1, max_number).round().astype(np.int64)]
     )
+
+
+def rank_scores(costs: FloatArray) -> FloatArray:
+    """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
+
+    The logarithm spreads good trials out and compresses bad ones.
+    """
+    ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
+    logs = np.log((ranks - 0.5) / len(ranks))
+    return np.asarray(logs - logs.mean(), dtype=np.float64)
+
+
+def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
+    """Return the logarithm of the p-value of each axis, numeric axes first. The hypothesis is that costs do not depend on the axis
+    (F-test).
+
+    numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only the ranks
+    of the costs affect the result. The model has a linear and a squared term in the ranks of each numeric hyperparameter, and one
+    term for each value of a choice; a missing position counts as a value.
+    """
+    values = normal_scores(costs)
+    logs = [_log_p(_quadratic_features(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]
+    return np.array(logs, dtype=np.float64)
+
+
+def _quadratic_features(positions: FloatArray) -> FloatArray:
+    is_known = np.isfinite(positions)
+    ranks = np.zeros(len(positions))
+    if is_known.any():
+        ranks[is_known] = stats.rankdata(positions[is_known]) / is_known.sum() - 0.5
+    return np.stack([ranks, np.where(is_known, ranks**2, 0.0), (~is_known).astype(np.float64)], axis=1)
+
+
+def _log_p(design: FloatArray, values: FloatArray) -> float:
+    centred = design - design.mean(0)
+    centred = centred[:, np.abs(centred).max(axis=0) > 1e-9]  # without constant columns
+    fitted_values = centred @ np.linalg.lstsq(centred, values, rcond=None)[0]
+    return _log_p_of_fit(float(fitted_values @ fitted_values), int(np.linalg.matrix_rank(centred)), values)
+
+
+def _log_p_levels(positions: FloatArray, values: FloatArray) -> float:
+    _, level = np.unique(positions, return_inverse=True)
+    sizes = np.bincount(level)
+    means = np.bincount(level, values) / sizes
+    return _log_p_of_fit(float(sizes @ means**2), len(sizes) - 1, values)
+
+
+def _log_p_of_fit(explained_share: float, terms: int, values: FloatArray) -> float:
+    """Return the log p-value of the F-test of a fit that explains this sum of squares; 0 if the fit has no terms or leaves no
+    degrees of freedom.
+    """
+    total, freedom = float(values @ values), len(values) - terms - 1
+    if terms < 1 or freedom < 1 or total <= 0:
+        return 0.0
+    ratio = (explained_share / terms) / (max(total - explained_share, 1e-12 * total) / freedom)
+    return float(stats.f.logsf(ratio, terms, freedom))

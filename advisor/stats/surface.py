@@ -77,10 +77,7 @@ def ends_with_optimum(
 
 
 def results_at(
-    numeric: list[FloatArray],
-    choices: list[FloatArray],
-    values: FloatArray,
-    new: list[FloatArray],
+    numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, new: list[FloatArray]
 ) -> FloatArray:
     """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m).
 
@@ -293,12 +290,7 @@ def _root_and_inverse(similarity: FloatArray, noise: float) -> tuple[FloatArray,
 
 
 def _chances_of_ends(
-    y: FloatArray,
-    columns: list[FloatArray],
-    distances: FloatArray,
-    at: FloatArray,
-    axis: int,
-    edge: float,
+    y: FloatArray, columns: list[FloatArray], distances: FloatArray, at: FloatArray, axis: int, edge: float
 ) -> tuple[float, float]:
     """Return the probabilities that the best value lies at the low and the high end of the axis, averaged over the best points."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])

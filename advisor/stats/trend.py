@@ -234,19 +234,6 @@ def _is_tenfold(t: FloatArray, y: FloatArray) -> bool:
     return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
 
 
-def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
-    """Return the number of trials whose cost in `best` (n,), ascending, exceeds the lowest one by at most `reach` times the best
-    trial's gain.
-
-    first: the best trial's cost at its first evaluation. If the best trial gained nothing, all trials count.
-    """
-    if len(best) == 0:
-        return 0
-    costs = np.clip(best, -HUGE, HUGE)
-    gain = float(np.clip(first, -HUGE, HUGE)) - float(costs[0])
-    return int(np.sum(costs - costs[0] <= reach * gain)) if gain > 0 else len(costs)
-
-
 @dataclass(frozen=True, slots=True)
 class _NormalisedCurve:
     """A curve in shares of the run's steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""

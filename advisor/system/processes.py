@@ -41,11 +41,7 @@ def signal_group(leader: int, number: int) -> None:
 
 
 def map_in_processes(
-    work: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    *,
-    jobs: int,
-    failed: Callable[[Task, BaseException], Result],
+    work: Callable[[Task], Result], tasks: Iterable[Task], *, jobs: int, failed: Callable[[Task, BaseException], Result]
 ) -> Iterator[Result]:
     """Yield `work(task)` for each task in order of completion, computed by up to `jobs` processes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
@@ -25,41 +26,28 @@ class Rounds:
     """One sentence for each earlier round that could not be read, with the reason."""
 
 
-def read_study(
-    experiment: str,
-    *,
-    tracking_uri: str | None = None,
-    spec: StudySpec | None = None,
-    objective: str | None = None,
-    direction: Direction | None = None,
-    filter: str | None = None,
-    reading: Reading | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    unfinished: bool = False,
-) -> Study:
-    """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the arguments.
+class ReadOptions(TypedDict, total=False):
+    """How to read an experiment; see `advisor.analyze` for the fields."""
 
-    unfinished: whether to accept a study in which no trial has ended yet.
-    """
-    reader = Reader(tracking_uri, filter, on_progress)
-    return _read_own_study(reader, experiment, spec, objective, direction, reading, unfinished)
+    tracking_uri: str | None
+    spec: StudySpec | None
+    objective: str | None
+    direction: Direction | None
+    filter: str | None
+    reading: Reading | None
+    on_progress: Callable[[int, int], None] | None
+    unfinished: bool
+    """Whether to accept a study in which no trial has ended yet."""
 
 
-def read_rounds(
-    experiment: str,
-    *,
-    tracking_uri: str | None = None,
-    spec: StudySpec | None = None,
-    objective: str | None = None,
-    direction: Direction | None = None,
-    filter: str | None = None,
-    reading: Reading | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    unfinished: bool = False,
-) -> Rounds:
+def read_study(experiment: str, **options: Unpack[ReadOptions]) -> Study:
+    """Read the study of an MLflow experiment (name or id) without changing it."""
+    return _read_own_study(experiment, options)[1]
+
+
+def read_rounds(experiment: str, **options: Unpack[ReadOptions]) -> Rounds:
     """Read a study as `read_study` does, and the earlier rounds in the same store that its study file refers to."""
-    reader = Reader(tracking_uri, filter, on_progress)
-    own = _read_own_study(reader, experiment, spec, objective, direction, reading, unfinished)
+    reader, own = _read_own_study(experiment, options)
     return Rounds(own, *reader.ancestors(own))
 
 
@@ -68,19 +56,15 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
-def _read_own_study(
-    reader: Reader,
-    experiment: str,
-    spec: StudySpec | None,
-    objective: str | None,
-    direction: Direction | None,
-    reading: Reading | None,
-    unfinished: bool,
-) -> Study:
-    everything = reader.experiment(experiment)
+def _read_own_study(experiment: str, options: ReadOptions) -> tuple[Reader, Study]:
+    reader = Reader(options.get("tracking_uri"), options.get("filter"), options.get("on_progress"))
+    everything, spec = reader.experiment(experiment), options.get("spec")
     declared = spec or latest_spec(everything.tags)
     # A study file from another source may name the study differently. In a study with a parent, the parent's trials must not be
     # counted, so the runs must carry the study's name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
-    return assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
+    objective, direction, reading = options.get("objective"), options.get("direction"), options.get("reading")
+    unfinished = options.get("unfinished", False)
+    study = assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)
+    return reader, study

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.study import Study
 
 
@@ -28,8 +27,8 @@ class ManyStopped(Rule):
     The status of a trial is a noted fact, so that chance alone raises no finding.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Examining the training curves"
+    goal = "pipeline"
 
     at_most: Share = 0.3
     """Share of the ended trials that may be stopped before it is said. Our choice."""
@@ -48,6 +47,6 @@ class ManyStopped(Rule):
             severity="note",
             confidence=1.0,
             trials=stopped,
-            evidence=(FigureEvidence(rows=(("stopped", str(len(stopped))), ("ended", str(len(ended))))),),
+            evidence=table(("stopped", len(stopped)), ("ended", len(ended))),
             changes=(Advise(text="Let trials train longer before any is stopped."),),
         )

@@ -13,13 +13,7 @@ from advisor_logging.table import Table
 MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
 """Numbers of rows to keep: before the first non-finite value, from the start of the training, and after the first non-finite
 value."""
-COLUMNS = (
-    contract.TRAIN_LOSS,
-    contract.GRAD_NORM,
-    contract.LEARNING_RATE,
-    contract.LOSS_SCALE,
-    contract.SKIPPED_STEPS,
-)
+COLUMNS = (contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.LOSS_SCALE, contract.SKIPPED_STEPS)
 
 
 class History:

@@ -41,7 +41,7 @@ def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
     if peak <= 0:
         return "constant" if max(values) - min(values) == 0 else "other"
     top = next(i for i, v in enumerate(values) if v >= peak * (1 - _MAX_EQUAL_DIFFERENCE))
-    if top and not _never_falls(values[: top + 1]):
+    if top and not (all((b >= a for a, b in pairwise(values[: top + 1])))):
         return "cyclic" if _count_rises_after_falls(values, peak) > 1 else "other"
     kind = _kind_of_fall(steps[top:], values[top:], peak)
     return "warmup+" + kind if top and kind != "cyclic" else kind
@@ -94,10 +94,6 @@ def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
         if abs(values[i - 1] - values[-1]) > peak * _MAX_EQUAL_DIFFERENCE:
             return steps[i]
     return steps[min(1, len(steps) - 1)]
-
-
-def _never_falls(values: Sequence[float]) -> bool:
-    return all(b >= a for a, b in pairwise(values))
 
 
 def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:

@@ -240,12 +240,8 @@ class StepCapture:
 
     def _measure_step(self, k: int) -> None:
         self._norms.before_step(k)
-        if k == 0 and self._watch is not None and not self._may_overflow():
+        if k == 0 and self._watch is not None and not (self._overflowed is not None):
             self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_parts())
-
-    def _may_overflow(self) -> bool:
-        """Return whether a fused optimizer decides on the device whether to skip the step that is about to begin."""
-        return self._overflowed is not None
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Wrap the closure of an optimizer step: its first evaluation computes the gradient with which the step begins."""

@@ -17,7 +17,7 @@ from rich.progress import track
 from advisor.analysis import analyze
 from advisor.execution import jobs
 from advisor.execution.api import open_study, report_trial
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, load
 from advisor.report import Report
@@ -85,12 +85,10 @@ def _create_or_empty_folder(out: Path) -> None:
         raise AdvisorError(
             f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out"
         )
-    try:
+    with os_errors_as(f"cannot write into {str(out)!r}", "pass another --out"):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         (out / MARK_FILE).touch()
-    except OSError as error:
-        raise AdvisorError(f"cannot write into {str(out)!r}: {error.strerror}; pass another --out") from None
 
 
 def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:

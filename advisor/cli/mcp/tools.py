@@ -15,8 +15,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from advisor.analysis import analyze
-from advisor.cli import compare as comparing
-from advisor.cli import explain, gate, history
+from advisor.cli import compare as comparing, explain, gate, history
 from advisor.cli.analyze import brief_answer as brief_report
 from advisor.cli.brief import Json, brief
 from advisor.cli.mcp.quoting import mark_name, quote, visible

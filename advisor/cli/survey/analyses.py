@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from advisor.cli.options import AnalysisOptions
 from advisor.cli.survey.experiments import Experiment, select_experiments
 from advisor.cli.survey.remote_job import RemoteJob, pack_job
 from advisor.contract.redact import redact
-from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.errors import AdvisorError, NothingToJudge, write_errors_to
 from advisor.model.progress import Progress
 from advisor.model.words import encodable
 from advisor.report.formats.html import render_index
@@ -54,24 +53,15 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out
-    with _explain_write_errors(out):
+    with write_errors_to(out):
         out.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     for result in (_analyze_on_ray if workers.on == "ray" else _analyze_locally)(experiments, options, workers):
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
-    with _explain_write_errors(out):
+    with write_errors_to(out):
         write_files({out / INDEX_FILE: encodable(render_index(outcomes))})
     return sort_outcomes(outcomes)
-
-
-@contextmanager
-def _explain_write_errors(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise AdvisorError(f"cannot write to {str(out)!r}: {reason}; choose another folder with --out") from None
 
 
 def _analyze_locally(

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.launching import (
-    Launcher,
-    LaunchOptions,
-    launch_options,
-    print_commands,
-    print_next,
-)
+from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_commands, print_next
 from advisor.cli.notifying import notifying
 from advisor.cli.options import rules_option
 from advisor.cli.tune import text

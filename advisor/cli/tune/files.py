@@ -9,8 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
-from advisor.execution.engines.local import unwritable_folder_error
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, write_errors_to
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, load
 from advisor.planning.blocks import Block, Kind
@@ -64,11 +63,9 @@ def read_block_files(folder: Path) -> list[BlockFile]:
 def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
     """Write a block's study file, and return the file as read back. subject: words about the block for the file name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
-    try:
+    with write_errors_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_files({path: dump(block.spec)})
-    except OSError as error:
-        raise unwritable_folder_error(folder, error) from None
     return BlockFile(path, block.kind, load(path))
 
 
@@ -94,8 +91,6 @@ def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[Bloc
         s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)})
         for s in specs
     ]
-    try:
+    with write_errors_to(files[0].path.parent):
         atomic.write_files({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
-    except OSError as error:
-        raise unwritable_folder_error(files[0].path.parent, error) from None
     return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

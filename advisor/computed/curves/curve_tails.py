@@ -14,8 +14,8 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.curves import noise
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.steps import schedules
-from advisor.model.change import Advise, Change, SetField
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Curve, Study, Trial
@@ -48,8 +48,6 @@ a warmup-stable-decay schedule. Our choice.
 """
 MAX_SETTLED = 0.05
 """Maximum share of the steps after which curves have settled on a common plateau (see `are_on_one_plateau`). Our choice."""
-NOISE_BOUND = 2 * math.sqrt(2)
-"""Upper 95 % bound of the difference between two equally good results, in standard deviations of the noise of one result."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
@@ -97,24 +95,6 @@ class CurveEnding:
         worth_it = self.margin * settled <= 1 - saved
         still_improves = self.end.improving(material, alpha)
         return worth_it and train_flat and self.plateau.flat(rest) and not still_improves
-
-
-def good_trials(study: Study, reach: float) -> list[Trial]:
-    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has a
-    finite result.
-
-    reach: maximum distance as a share of the best trial's gain over its run.
-    """
-    best_first = study.ranked()
-    if not best_first:
-        raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-    first_cost = float(study.cost_curve(best_first[0]).finite.values[0])
-    return best_first[: trend.count_near_best(study.costs[[t.index for t in best_first]], first_cost, reach=reach)]
-
-
-def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Schedule]:
-    """Return the learning-rate schedules of the best `best` trials among `good_trials`, best trial first."""
-    return [schedules.read(study, trial) for trial in good_trials(study, reach)[:best]]
 
 
 def best_endings(
@@ -220,7 +200,7 @@ def noise_bound(study: Study, endings: Sequence[CurveEnding]) -> float:
     The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
     scatter = max(_in_objective_units(study, e, e.end.scatter) for e in endings)
-    return NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
+    return noise.NOISE_BOUND * max(noise.noise_between_seeds(study)[0], noise.noise_between_steps(study), scatter)
 
 
 def are_on_one_plateau(study: Study, endings: Sequence[CurveEnding]) -> bool:
@@ -270,33 +250,7 @@ def needs_longer_training(study: Study, alpha: float) -> bool:
 
 def typical_steps(study: Study, endings: Sequence[CurveEnding]) -> int:
     """Return the median of the trials' planned steps."""
-    return max(round(float(np.median([planned_length(study, e.trial, e.steps) for e in endings]))), 1)
-
-
-def round_up(steps: float) -> int:
-    """Round the number of steps up to two significant digits."""
-    unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
-    return max(math.ceil(steps / unit) * unit, 1)
-
-
-def set_length(study: Study, steps: int, why: str) -> Change:
-    """Return a change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
-    if study.unit in ("second", "millisecond"):
-        return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
-    return SetField(field="max_train_steps", value=steps, why=why)
-
-
-def planned_length(study: Study, trial: Trial, last: int) -> int:
-    """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
-    planned_steps = study.planned_steps(trial)
-    # If steps count from 0, a training of 200 steps ends at 199.
-    counts_from_0 = planned_steps == last + 1
-    length_is_known = (
-        counts_from_0
-        or trial.status in ("stopped", "early_stopped", "pruned")
-        or math.isfinite(trial.fact("max_train_steps"))
-    )
-    return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
+    return max(round(float(np.median([study.planned_length(e.trial, e.steps) for e in endings]))), 1)
 
 
 def _rate_may_decay(study: Study, ending: CurveEnding) -> bool:
@@ -368,9 +322,3 @@ def _part_until(curve: Curve, last: float) -> Curve:
         return curve
     n = int(np.searchsorted(curve.steps, last, side="right"))
     return Curve(curve.steps[:n], curve.values[:n], curve.times[:n])
-
-
-def rate_at_end(study: Study, trial: Trial) -> float:
-    """Return the learning rate at the trial's end as a share of its peak; NaN if it was not logged until then."""
-    rates = schedules.read(study, trial).rates.values
-    return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ _MIN_FREEDOM = 3
 """Minimum degrees of freedom at which the standard deviation of results between seeds is reliable."""
 _BEST = 3
 """Number of best trials from which the noise between evaluations is measured."""
+NOISE_BOUND = 2 * math.sqrt(2)
+"""Upper 95 % bound of the difference between two equally good results, in standard deviations of the noise of one result."""
 
 
 def noise_between_seeds(study: Study) -> tuple[float, bool]:

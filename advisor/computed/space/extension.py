@@ -12,7 +12,7 @@ from advisor.model import parameter_kinds
 from advisor.model.space import Side, is_learning_rate, round_outwards, round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, names_pretrained, of_optimizer
+from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, is_fine_tuning, of_optimizer
 from advisor.model.words import setting
 from advisor.stats import widening
 
@@ -147,8 +147,3 @@ def _optimizers(study: Study, name: str) -> Iterator[str]:
         noted = trial.facts.get("optimizer")
         if noted:
             yield noted
-
-
-def is_fine_tuning(study: Study) -> bool:
-    """Return True if the study fine-tunes a pretrained model, according to its name or to facts of its trials."""
-    return names_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)

@@ -30,7 +30,7 @@ from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, Value, counts_training, to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
-from advisor.stats import importance, ranks, screening
+from advisor.stats import importance, ranks
 from advisor.stats.surface import Surface, compress_costs
 from advisor.stats.widening import range_between
 
@@ -183,7 +183,7 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     """
     if not numeric and not choices:
         return 1.0
-    p_single = (len(numeric) + len(choices)) * math.exp(screening.log_p_values(numeric, choices, values).min())
+    p_single = (len(numeric) + len(choices)) * math.exp(ranks.log_p_values(numeric, choices, values).min())
     blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
     rng = np.random.default_rng(SEED)
     p_smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], ranks.normal_scores(values), rng)

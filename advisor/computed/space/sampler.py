@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.computed import computed
-from advisor.model.evidence import FigureEvidence
+from advisor.model.evidence import table
 from advisor.model.finding import Finding
 from advisor.model.study import Study
 from advisor.stats import adaptive
@@ -40,6 +40,6 @@ def used_earlier_results(study: Study) -> bool:
 
 def weaken_finding(finding: Finding) -> Finding:
     """Return the finding as a note with lower confidence, because its test assumes that the sampler ignored earlier results."""
-    reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier trials in any case"),))
+    reason = table(("sampling", "adaptive: later trials lie near good earlier trials in any case"))
     doubt = finding.doubt * WEAKENED
     return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

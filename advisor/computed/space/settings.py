@@ -15,7 +15,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
 from advisor.model.study import Study, Trial
 from advisor.model.words import count
-from advisor.stats import ranks, screening
+from advisor.stats import ranks
 
 MAX_AXES = 40
 """Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with the cube of this
@@ -242,7 +242,7 @@ def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArr
     names = sorted(positions, key=lambda n: not study.searched[n].numeric)
     numeric = [positions[n] for n in names if study.searched[n].numeric]
     choices = [positions[n] for n in names if not study.searched[n].numeric]
-    log_p = dict(zip(names, screening.log_p_values(numeric, choices, costs), strict=True))
+    log_p = dict(zip(names, ranks.log_p_values(numeric, choices, costs), strict=True))
     asked = {n for n, p in study.searched.items() if p.role == "scientific" and n not in study.inferred}
     names.sort(key=lambda n: (n not in asked and not is_learning_rate(n), log_p[n], n))
     room = np.cumsum([columns[n] for n in names]) <= MAX_COLUMNS

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats import curve as curves
-from advisor.stats import jumps
+from advisor.stats import curve as curves, jumps
 
 _LEVEL_EVALUATIONS = 3
 """Number of evaluations whose median is a level."""

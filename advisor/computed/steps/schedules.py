@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed import computed
+from advisor.computed.curves.good_trials import good_trials
 from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import count
@@ -209,3 +210,14 @@ def parse_kind(text: str) -> str:
     if "piecewise" in text:
         return "step"
     return next((kind for kind in _KINDS if kind in text), "constant" if "const" in text else "other")
+
+
+def good_schedules(study: Study, reach: float, best: int) -> list[Schedule]:
+    """Return the learning-rate schedules of the best `best` trials among `good_trials`, best trial first."""
+    return [read(study, trial) for trial in good_trials(study, reach)[:best]]
+
+
+def rate_at_end(study: Study, trial: Trial) -> float:
+    """Return the learning rate at the trial's end as a share of its peak; NaN if it was not logged until then."""
+    rates = read(study, trial).rates.values
+    return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

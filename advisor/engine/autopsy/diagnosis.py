@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.autopsy import BatchPlace, ForwardFault, HistoryRow, Record, TensorFacts
+from advisor.model.autopsy import BatchPlace, ForwardFault, HistoryRow, Record
 from advisor.model.words import count, share
 
 Certainty = Literal["certain", "likely", "open"]
@@ -70,7 +70,7 @@ def diagnose(record: Record) -> Diagnosis:
 def _diagnose_batch(record: Record) -> Diagnosis | None:
     for place in (record, *record.spikes):
         for tensor in place.batch or ():
-            where = f"{_name(tensor)} of {_place(place)}"
+            where = f"{(f'tensor {tensor.name}' if tensor.name else 'the tensor')} of {_place(place)}"
             usual = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in usual):
                 bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
@@ -83,10 +83,6 @@ def _diagnose_batch(record: Record) -> Diagnosis | None:
                 huge = f"The batch: {where} has a value of size {tensor.max:.3g}; later batches reach {largest:.3g}."
                 return Diagnosis("batch", "certain", huge, "Repair these examples, or clip the inputs.")
     return None
-
-
-def _name(tensor: TensorFacts) -> str:
-    return f"tensor {tensor.name}" if tensor.name else "the tensor"
 
 
 def _place(place: BatchPlace) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from advisor.execution.engines import Task
 from advisor.execution.engines.process import Exit, TrainingProcess, process_identity
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import write_errors_to
 from advisor.system.atomic import write_files
 
 
@@ -75,16 +74,9 @@ class LocalTraining:
 
 def start_process(task: Task) -> TrainingProcess:
     """Write the task's hyperparameter file and start its process on this machine. Raises AdvisorError if either fails."""
-    try:
+    with write_errors_to(task.log.parent):
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
         # The file need not survive a power failure, because the training then restarts with a new file.
         write_files({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
-    except OSError as error:
-        raise unwritable_folder_error(task.log.parent, error) from None
-
-
-def unwritable_folder_error(folder: Path, error: OSError) -> AdvisorError:
-    """Return the AdvisorError for an output folder that is not writable."""
-    return AdvisorError(f"cannot write to {str(folder)!r}: {error.strerror or error}; choose another folder with --out")

@@ -260,13 +260,7 @@ class Ledger:
                 self._client.set_tag(run_id, tag, text[:MAX_VALUE_CHARS])
 
     def end(
-        self,
-        run_id: str,
-        exit: Exit,
-        *,
-        since_s: float = math.inf,
-        final: bool = False,
-        stop: GuardStop | None = None,
+        self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False, stop: GuardStop | None = None
     ) -> Outcome | None:
         """Record how a training ended. Return its outcome, or None if the job must be begun again.
 

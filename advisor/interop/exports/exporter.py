@@ -14,15 +14,7 @@ from advisor.model.spec import Parameter, StudySpec
 
 Trials: TypeAlias = Sequence[Mapping[str, Value]]
 
-_TRAINING_KEYS = (
-    "max_train_steps",
-    "final_train_steps",
-    "evaluate_every",
-    "checkpoints",
-    "seeds",
-    "schedule",
-    "probe",
-)
+_TRAINING_KEYS = ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "schedule", "probe")
 """Keys of a study file that describe the training. The search formats of other tools cannot express these keys."""
 
 

@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
@@ -25,12 +26,8 @@ def require_path(path: str | Path, expected: str) -> Path:
     """Return the path if it exists; otherwise raise AdvisorError. expected: description of the missing file for the error
     message."""
     path = Path(path)
-    try:
+    with os_errors_as(f"cannot read {printable_text(path)}", f"give the path of {expected}"):
         path.stat()
-    except OSError as error:
-        raise AdvisorError(
-            f"cannot read {printable_text(path)}: {error.strerror or error}; give the path of {expected}"
-        ) from None
     return path
 
 
@@ -91,11 +88,8 @@ def modified_ms(path: Path) -> int:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the content of the file; raise AdvisorError if it is unreadable or larger than `limit` bytes."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(limit + 1)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
+    with read_errors(path), path.open("rb") as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
         raise AdvisorError(
             f"{printable_text(path)} is larger than {limit // 1_000_000:,} MB, the limit for such a file"
@@ -103,9 +97,9 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return content
 
 
-def unreadable_error(path: Path, error: OSError) -> AdvisorError:
-    """Return the AdvisorError that reports a file that cannot be read."""
-    return AdvisorError(f"cannot read {printable_text(path)}: {error.strerror or error}")
+def read_errors(path: Path) -> AbstractContextManager[None]:
+    """Raise an AdvisorError if the file cannot be read."""
+    return os_errors_as(f"cannot read {printable_text(path)}")
 
 
 def read_json(path: Path) -> Any:
@@ -180,11 +174,8 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as file:
-            yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
+    with read_errors(path), path.open("rb") as file:
+        yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
 
 
 def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:

@@ -45,10 +45,7 @@ def declared_study(
         problem = str(error)[:100]
         return None, f"The space of {name!r} is inferred from its trials: a study file cannot express it: {problem}."
     if len(text) > MAX_VALUE_CHARACTERS:
-        return (
-            None,
-            f"The space of {name!r} is inferred from its trials: its study file is too long for a tag.",
-        )
+        return (None, f"The space of {name!r} is inferred from its trials: its study file is too long for a tag.")
     return text, None
 
 

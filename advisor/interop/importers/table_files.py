@@ -146,11 +146,8 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 def _csv_header(path: Path) -> tuple[list[str], str]:
     """Return the column names and the delimiter of a CSV file."""
-    try:
-        with path.open("rb") as file:
-            line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
-    except OSError as error:
-        raise files.unreadable_error(path, error) from None
+    with files.read_errors(path), path.open("rb") as file:
+        line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
@@ -199,25 +196,22 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
     """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: whether quoted cells may contain line breaks."""
-    try:
-        with path.open("rb") as file:
-            file.readline(files.MAX_LINE_BYTES)
-            rest = b""
-            while block := file.read(_BLOCK_BYTES):
-                rest += block
-                end = _last_line_end(rest) if quoted_lines else rest.rfind(b"\n") + 1
-                if end:
-                    yield rest[:end].decode("utf-8", "replace").encode()
-                    rest = rest[end:]
-                if len(rest) > files.MAX_LINE_BYTES:
-                    limit = files.MAX_LINE_BYTES // 1_000_000
-                    raise AdvisorError(
-                        f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote"
-                    )
-            if rest:
-                yield rest.decode("utf-8", "replace").encode()
-    except OSError as error:
-        raise files.unreadable_error(path, error) from None
+    with files.read_errors(path), path.open("rb") as file:
+        file.readline(files.MAX_LINE_BYTES)
+        rest = b""
+        while block := file.read(_BLOCK_BYTES):
+            rest += block
+            end = _last_line_end(rest) if quoted_lines else rest.rfind(b"\n") + 1
+            if end:
+                yield rest[:end].decode("utf-8", "replace").encode()
+                rest = rest[end:]
+            if len(rest) > files.MAX_LINE_BYTES:
+                limit = files.MAX_LINE_BYTES // 1_000_000
+                raise AdvisorError(
+                    f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote"
+                )
+        if rest:
+            yield rest.decode("utf-8", "replace").encode()
 
 
 def _last_line_end(text: bytes) -> int:

@@ -219,33 +219,30 @@ def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
     The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The chunk's type
     states whether it is a whole record or the first, a middle or the last part of a record.
     """
-    try:
-        with path.open("rb") as file:
-            if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
-                raise AdvisorError(f"{files.printable_text(path)} is not a file of W&B records")
-            content = b""
-            position = _FILE_HEADER_BYTES
-            while True:
-                padding = _BLOCK_BYTES - position % _BLOCK_BYTES
-                if padding < _CHUNK_HEADER.size:
-                    position += len(file.read(padding))
-                head = file.read(_CHUNK_HEADER.size)
-                if len(head) < _CHUNK_HEADER.size:
-                    return
-                checksum, length, kind = _CHUNK_HEADER.unpack(head)
-                chunk = file.read(length)
-                if len(chunk) < length or checksum != zlib.crc32(chunk, zlib.crc32(bytes([kind]))):
-                    return
-                position += _CHUNK_HEADER.size + length
-                content = chunk if kind in (_FULL_CHUNK, _FIRST_CHUNK) else content + chunk
-                if len(content) > _MAX_RECORD_BYTES or kind not in (
-                    _FULL_CHUNK,
-                    _FIRST_CHUNK,
-                    _MIDDLE_CHUNK,
-                    _LAST_CHUNK,
-                ):
-                    return
-                if kind in (_FULL_CHUNK, _LAST_CHUNK):
-                    yield position, content
-    except OSError as error:
-        raise files.unreadable_error(path, error) from None
+    with files.read_errors(path), path.open("rb") as file:
+        if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
+            raise AdvisorError(f"{files.printable_text(path)} is not a file of W&B records")
+        content = b""
+        position = _FILE_HEADER_BYTES
+        while True:
+            padding = _BLOCK_BYTES - position % _BLOCK_BYTES
+            if padding < _CHUNK_HEADER.size:
+                position += len(file.read(padding))
+            head = file.read(_CHUNK_HEADER.size)
+            if len(head) < _CHUNK_HEADER.size:
+                return
+            checksum, length, kind = _CHUNK_HEADER.unpack(head)
+            chunk = file.read(length)
+            if len(chunk) < length or checksum != zlib.crc32(chunk, zlib.crc32(bytes([kind]))):
+                return
+            position += _CHUNK_HEADER.size + length
+            content = chunk if kind in (_FULL_CHUNK, _FIRST_CHUNK) else content + chunk
+            if len(content) > _MAX_RECORD_BYTES or kind not in (
+                _FULL_CHUNK,
+                _FIRST_CHUNK,
+                _MIDDLE_CHUNK,
+                _LAST_CHUNK,
+            ):
+                return
+            if kind in (_FULL_CHUNK, _LAST_CHUNK):
+                yield position, content

@@ -21,9 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from advisor.computed.stability import instability
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Change, RunPlan, SetRange
+from advisor.model.learning_rate import rate_name
 from advisor.model.prediction import round_significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -44,7 +44,7 @@ updates.
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
     """Return the changes that search the clipping threshold and, if the threshold is raised, move the learning-rate range down."""
-    return (_search_threshold(request.numbers, base), *_rate(request.numbers, instability.rate_name(study), base))
+    return (_search_threshold(request.numbers, base), *_rate(request.numbers, rate_name(study), base))
 
 
 def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:

@@ -17,12 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.computed.batch import targets
-from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.stability.loss_blowups import unstable_early
 from advisor.model.change import SetField
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import round_significant
-from advisor.model.space import as_number, is_learning_rate
+from advisor.model.space import as_number, is_learning_rate, round_up
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import plain_number
@@ -73,11 +72,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         again = reseed(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    below, above, why = (
-        DECADE,
-        DECADE,
-        f"a decade on each side of {plain_number(used)}, the only rate that was tried",
-    )
+    below, above, why = (DECADE, DECADE, f"a decade on each side of {plain_number(used)}, the only rate that was tried")
     if too_high(study):
         below, above = DECADE**3, 0.5
         event = "diverged" if _all_diverged(study) else "blew up early"

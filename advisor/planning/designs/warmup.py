@@ -62,13 +62,9 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     # If the best trial has a higher learning rate than an unstable one, the instability had a different cause and is not a limit.
     unstable, which = (best, "best") if best > unstable else (unstable, "lowest unstable")
     times = _times_within_usual(study, rate, unstable, request.numbers.get("times", TIMES))
-    peak, lengths, parameters = (
-        round_significant(times * unstable, 3),
-        candidates(steps),
-        fixed_parameters(setting, base),
-    )
+    peak, lengths = round_significant(times * unstable, 3), candidates(steps)
     why = f"{times:.3g} times {unstable:.3g}, the {which} learning rate"
-    parameters[rate] = Parameter(role="fixed", value=peak, why=why)
+    parameters = {**fixed_parameters(setting, base), rate: Parameter(role="fixed", value=peak, why=why)}
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
     parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)
     longest = (1 + CONSTANT_AFTER) * lengths[-1]

@@ -118,9 +118,7 @@ def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
     new = old.model_copy(update={"low": _times(old.low, rate), "high": _times(old.high, rate), "why": why})
     settings = tuple({"learning_rate": _times(setting["learning_rate"], rate)} for setting in spec.settings)
     near = Prediction(
-        rule="step-law",
-        subject="learning_rate",
-        expects=BestNear(parameter="learning_rate", value=_times(1, rate)),
+        rule="step-law", subject="learning_rate", expects=BestNear(parameter="learning_rate", value=_times(1, rate))
     )
     update = {"settings": settings, "predictions": (near,)}
     spec = spec.with_parameter("learning_rate", new).model_copy(update=update)

@@ -53,24 +53,30 @@ class Observation:
         return not self.running and self.value is not None and math.isfinite(self.value)
 
 
-def suggest(
-    spec: StudySpec, history: Sequence[Observation], count: int = 1, *, number: int | None = None
-) -> list[dict[str, Value]]:
-    """Return the next `count` trials of a study, each as {parameter: value}, like `halton.sample`.
+def suggest(spec: StudySpec, history: Sequence[Observation], *, number: int | None = None) -> dict[str, Value]:
+    """Return the next trial of a study as {parameter: value}, like `halton.sample`.
 
     history: earlier trials, from any sampler, inside or outside the search space. Failed trials teach the model where trials fail
-    (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials and for earlier suggestions of the
-    same call, the model's prediction replaces the result. number: 0-based index in the Halton sequence of the first trial, as long
-    as trials continue this sequence; by default, the length of the history. Equal study, history (in order) and number yield equal
-    trials.
+    (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials, the model's prediction
+    replaces the result. number: 0-based index of the trial in the Halton sequence, as long as trials continue this sequence; by
+    default, the length of the history. Equal study, history (in order) and number yield equal trials.
     """
-    observations: list[Observation] = list(history)
-    first = len(observations) if number is None else number
-    out: list[dict[str, Value]] = []
-    for i in range(count):
-        out.append(_suggest(spec, observations, first + i))
-        observations.append(Observation(out[-1], running=True))
-    return out
+    number = len(history) if number is None else number
+    axes = Axes(spec)
+    if (model := _model(spec, axes, history)) is None:
+        return _next_point(spec, number)
+    points, _ = _candidates(axes, model, _random(spec, history))
+    known = [dict(p.params) for p in history]
+    first: dict[str, Value] | None = None
+    for trial in map(axes.trial, points):
+        if spec.forbids(trial) is not None:
+            continue
+        if trial not in known:
+            return trial
+        first = first or trial
+    if first is not None:
+        return first  # every allowed setting was tried: repeat the most promising one
+    return _next_point(spec, number)
 
 
 def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
@@ -97,24 +103,6 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
         for n, p in spec.parameters.items()
     }
     return spec.model_copy(update={"parameters": parameters}) if ranges else spec
-
-
-def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> dict[str, Value]:
-    axes = Axes(spec)
-    if (model := _model(spec, axes, history)) is None:
-        return _next_point(spec, number)
-    points, _ = _candidates(axes, model, _random(spec, history))
-    known = [dict(p.params) for p in history]
-    first: dict[str, Value] | None = None
-    for trial in map(axes.trial, points):
-        if spec.forbids(trial) is not None:
-            continue
-        if trial not in known:
-            return trial
-        first = first or trial
-    if first is not None:
-        return first  # every allowed setting was tried: repeat the most promising one
-    return _next_point(spec, number)
 
 
 def _next_point(spec: StudySpec, number: int) -> dict[str, Value]:

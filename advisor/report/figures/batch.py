@@ -35,11 +35,7 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
         times=number(fastest.examples_per_s / first.examples_per_s, 2),
         first=plain_number(first.batch_size),
     )
-    legend = (
-        Key("k-dot", "trials of one size"),
-        Key("k-whisker", "90 % interval"),
-        Key("k-mark", "linear speedup"),
-    )
+    legend = (Key("k-dot", "trials of one size"), Key("k-whisker", "90 % interval"), Key("k-mark", "linear speedup"))
     return Figure(svg=frame.render("Throughput against batch size"), caption=caption, legend=legend)
 
 

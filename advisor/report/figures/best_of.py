@@ -40,11 +40,7 @@ def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
     frame.x_name(f"{best_of.unit}s", (frame.left + frame.right) / 2)
     failed = any(row[-1] is None for row in best_of.quantiles)
     notes = ("A box or whisker at the edge includes failed trials.",) if failed else ()
-    legend = (
-        Key("k-box", "middle half"),
-        Key("k-iso", "median"),
-        Key("k-whisker", "5 to 95 %"),
-    )
+    legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
     svg = frame.render(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=_best_of_caption(best_of, metric), legend=legend, notes=notes)
 

@@ -70,11 +70,7 @@ def _round_forecast(place: int, round: Round) -> _Forecast | None:
 
 def _draw_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
     marks = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom)}v4" for i in range(len(rounds)))
-    frame.add(
-        "path",
-        "axis",
-        d=f"M{px_text(frame.left)} {px_text(frame.bottom)}H{px_text(frame.right)}{marks}",
-    )
+    frame.add("path", "axis", d=f"M{px_text(frame.left)} {px_text(frame.bottom)}H{px_text(frame.right)}{marks}")
     for i, r in enumerate(rounds):
         frame.text(frame.x(i), frame.bottom + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
     frame.x_name("round", (frame.left + frame.right) / 2)

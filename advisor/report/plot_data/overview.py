@@ -12,9 +12,9 @@ from scipy import stats
 from advisor.computed.batch import targets, throughput
 from advisor.computed.decision import repeats
 from advisor.computed.space import importance, settings
-from advisor.computed.stability import instability
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
+from advisor.model.learning_rate import learning_rates
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study
 from advisor.model.words import encodable
@@ -190,11 +190,10 @@ def _points_around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntA
 
 def just_above(study: Study) -> JustAbove | None:
     """Return the trials whose learning rates come next above the best trial's; None if there are no such trials."""
-    learning_rates = instability.learning_rates(study)
-    best = study.ranked()[:1]
-    if learning_rates is None or not best:
+    searched, best = learning_rates(study), study.ranked()[:1]
+    if searched is None or not best:
         return None
-    name, rates = learning_rates
+    name, rates = searched
     # The loss of a policy does not show how good the policy is.
     loss = None if study.has("policy_reward") else study.signals.get("train_loss")
     metric = loss or study.spec.objective.metric

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.space import FloatArray, to_scale
-from advisor.model.space import Scale as SpaceScale
+from advisor.model.space import FloatArray, Scale as SpaceScale, to_scale
 from advisor.stats.curve import HUGE
 
 

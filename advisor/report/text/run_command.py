@@ -61,7 +61,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
     text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
-    text = _with_own_run_id(text, run_id)
+    text = text.replace(run_id, "{run_id}") if own_folder.RUN_ID.fullmatch(run_id) else text
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.needed_placeholders(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [option for name in spec.searched for option in _options(spec, name, text)]
@@ -241,11 +241,6 @@ def _text_equals_value(text: str, value: Value | None) -> bool:
         return abs(float(text) - as_number(value)) <= 1e-6 * abs(as_number(value))
     except ValueError:
         return False
-
-
-def _with_own_run_id(text: str, run_id: str) -> str:
-    """Return a trial's command with a placeholder in place of the trial's own run id, as in the name of its output folder."""
-    return text.replace(run_id, "{run_id}") if own_folder.RUN_ID.fullmatch(run_id) else text
 
 
 def _escape_braces(word: str) -> str:

@@ -40,11 +40,7 @@ class Curve(NamedTuple):
 
 
 def read_histories(
-    client: Any,
-    curves: Iterable[Curve],
-    collector: collect.Collector,
-    threads: int,
-    on_progress: Callable[[int], None],
+    client: Any, curves: Iterable[Curve], collector: collect.Collector, threads: int, on_progress: Callable[[int], None]
 ) -> list[Curve]:
     """Add complete histories to the collector. Return the curves whose histories must be read by separate requests, because bulk
     requests did not return them completely.

@@ -11,13 +11,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import (
-    SidecarCurves,
-    SidecarSource,
-    max_curve_points,
-    read_sidecars,
-    use_sidecars,
-)
+from advisor.tracking.points.sidecar import SidecarCurves, SidecarSource, max_curve_points, read_sidecars, use_sidecars
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow
@@ -47,20 +41,13 @@ class ClientStore:
             active = [e for e in _all_experiments(client) if e.lifecycle_stage != "deleted"]
             return [(e.name, collect.keep_tags(e.tags)) for e in active]
 
-    def read(
-        self,
-        experiment: str,
-        *,
-        filter: str | None,
-        system_metrics: bool,
-        on_progress: Callable[[int, int], None],
-    ) -> Experiment:
+    def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
         """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
             chosen = choose_experiment(experiment, _experiment_entries(client), self.location)
             tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
             with quiet_mlflow(LATER_REQUEST_SETTINGS):
-                runs = [_ClientRun(run, system_metrics) for run in _search_runs(client, chosen.id, filter)]
+                runs = [_ClientRun(run) for run in _search_runs(client, chosen.id, filter)]
                 kept = cache.cache_of_experiment(self.location, chosen.id)
                 points, warnings = _read_points(client, self.location, runs, kept, on_progress)
             return Experiment(chosen.name, tuple(run.as_run() for run in runs), points, tags, warnings)
@@ -110,12 +97,10 @@ def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
 class _ClientRun:
     """A run as MLflow's client returns it, and the names of its metrics to read."""
 
-    def __init__(self, run: Any, system_metrics: bool) -> None:
+    def __init__(self, run: Any) -> None:
         self._run = run
         self.id = str(run.info.run_id)
-        self.metrics = [
-            k for k in sorted(run.data.metrics) if system_metrics or not k.startswith(collect.SYSTEM_METRIC_PREFIX)
-        ]
+        self.metrics = [k for k in sorted(run.data.metrics) if not k.startswith(collect.SYSTEM_METRIC_PREFIX)]
         self.last_points = {m.key: m for m in run.data._metric_objs}
         self._ended = run.info.status not in ("RUNNING", "SCHEDULED")
 
@@ -160,11 +145,7 @@ class _ClientRun:
 
 
 def _read_points(
-    client: Any,
-    location: Location,
-    runs: list[_ClientRun],
-    kept: cache.Cache,
-    on_progress: Callable[[int, int], None],
+    client: Any, location: Location, runs: list[_ClientRun], kept: cache.Cache, on_progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
     """Return the points by metric, and warnings. A run's points come from the cache or, if it is not cached, from its sidecars or,
     if it has none, from the store.

@@ -107,21 +107,14 @@ class SqlStore(ABC):
                 tags[key] = value
         return list(experiments.values())
 
-    def read(
-        self,
-        experiment: str,
-        *,
-        filter: str | None,
-        system_metrics: bool,
-        on_progress: Callable[[int, int], None],
-    ) -> Experiment:
+    def read(self, experiment: str, *, filter: str | None, on_progress: Callable[[int, int], None]) -> Experiment:
         """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
             chosen = choose_experiment(experiment, _experiments(database), self.location)
             rows = database.query(_RUNS_QUERY.format(experiment=int(chosen.id), order=database.run_order))
             if filter:
                 rows = matching_runs(database.query, rows, filter)
-            reading = _RunReader(database, rows, system_metrics, on_progress)
+            reading = _RunReader(database, rows, on_progress)
             tags = database.query(
                 _EXPERIMENT_TAGS_QUERY.format(experiment=int(chosen.id), length=collect.MAX_TEXT_CHARS)
             )
@@ -137,14 +130,8 @@ def _experiments(database: Database) -> list[ExperimentEntry]:
 class _RunReader:
     """Reads the points of one experiment's runs."""
 
-    def __init__(
-        self,
-        database: Database,
-        rows: Sequence[RunRow],
-        system_metrics: bool,
-        on_progress: Callable[[int, int], None],
-    ) -> None:
-        self._database, self._system_metrics, self._on_progress = database, system_metrics, on_progress
+    def __init__(self, database: Database, rows: Sequence[RunRow], on_progress: Callable[[int, int], None]) -> None:
+        self._database, self._on_progress = database, on_progress
         self._ids = [row[0] for row in rows]
         self.runs = _build_runs(rows, database.params(self._ids), database.tags(self._ids))
         self._last_points = list(database.last_points(self._ids))
@@ -156,9 +143,7 @@ class _RunReader:
         collector = collect.Collector()
         known = kept.load(self._cache_keys(), collector)
         names = {key for run, key, *_ in self._last_points if not known[run]}
-        metrics = sorted(
-            key for key in names if self._system_metrics or not key.startswith(collect.SYSTEM_METRIC_PREFIX)
-        )
+        metrics = sorted(key for key in names if not key.startswith(collect.SYSTEM_METRIC_PREFIX))
         # A cached run keeps its index but gets an empty id.
         unknown = ["" if skip else id for id, skip in zip(self._ids, known, strict=True)]
         for done, block in self._database.blocks({name: i for i, name in enumerate(metrics)}, unknown):
@@ -184,7 +169,7 @@ class _RunReader:
                 continue
             sidecar = () if source is None else (source.tag, source.root, self._max_curve_points)
             facts = run.id, run.status, run.started, run.ended, revisions.get(i), sorted(last[i])
-            keys.append(cache.run_digest(*facts, self._system_metrics, *sidecar))
+            keys.append(cache.run_digest(*facts, False, *sidecar))  # False keeps the caches of earlier versions valid
         return keys
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from advisor.contract.redact import learn_address, redact
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, os_errors_as
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 
@@ -151,10 +151,8 @@ def _database_path(uri: str) -> Path:
             f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
         )
     path = Path(text)
-    try:
+    with os_errors_as(f"cannot read {text[:100]!r}"):  # for example, a name that is too long
         return path if path.exists() or "%" not in text else Path(unquote(text))
-    except OSError as error:  # for example, a name that is too long
-        raise AdvisorError(f"cannot read {text[:100]!r}: {error.strerror or error}") from None
 
 
 def _is_windows_drive(uri: str) -> bool:

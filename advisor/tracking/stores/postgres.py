@@ -226,8 +226,7 @@ class _PostgresDatabase:
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         def read(some: list[str]) -> database.PointBlock:
             ((has_system,),) = _query(self._connection, _HAS_SYSTEM_METRICS_QUERY, some)
-            wanted = any(name.startswith(collect.SYSTEM_METRIC_PREFIX) for name in metrics)
-            sql = _CURVES_QUERY.format(condition=_IS_NOT_SYSTEM_METRIC if has_system and not wanted else "")
+            sql = _CURVES_QUERY.format(condition=_IS_NOT_SYSTEM_METRIC if has_system else "")
             return _parse_curves(
                 self._divide_among_connections(
                     lambda connection, share: _read_curves(connection, sql, metrics, share), some

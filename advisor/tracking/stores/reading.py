@@ -15,35 +15,25 @@ def read_experiment(
     *,
     tracking_uri: str | None = None,
     filter: str | None = None,
-    system_metrics: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Experiment:
     """Read all active runs of an experiment, with their parameters, tags and every point of their metrics.
 
     tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default. filter: an
-    MLflow filter string for runs. system_metrics: include the metrics named `system/...`.
+    MLflow filter string for runs. Metrics named `system/...` are left out.
 
     Runs are sorted by start time, and points by run, time and step. Data are not corrected: steps may repeat or decrease, and
     values may be NaN or infinite. All kinds of store return the same data. Raises AdvisorError with a one-line instruction.
     """
     location = parse_tracking_uri(tracking_uri)
-    experiment = open_store(location).read(
-        str(name_or_id),
-        filter=filter,
-        system_metrics=system_metrics,
-        on_progress=on_progress or _ignore_progress,
-    )
-    experiment = without_reports(experiment)
+    on_progress = on_progress or (lambda *_: None)
+    experiment = without_reports(open_store(location).read(str(name_or_id), filter=filter, on_progress=on_progress))
     if not experiment.runs:
         where = f"experiment {experiment.name!r} in {location.display}"
         if filter:
             raise NothingToJudge(f"no run of {where} matches --filter {filter!r}")
         raise NothingToJudge(f"{where} has no runs; log some trials first")
     return experiment
-
-
-def _ignore_progress(done: int, of: int) -> None:
-    pass
 
 
 def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Store(Protocol):
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
         """Return (name, tags) of each active experiment, oldest first. The tags include at least the study files."""
 
-    def read(self, experiment: str, *, filter: str | None, system_metrics: bool, on_progress: OnProgress) -> Experiment:
+    def read(self, experiment: str, *, filter: str | None, on_progress: OnProgress) -> Experiment:
         """Read the experiment with this name or id; see `reading.read_experiment`."""
 
 

@@ -90,13 +90,8 @@ def assemble(
         kind=kind.kind,
         lengths=trials.roles.steps_per_unit,
         decisions=(
-            *population.decisions,
-            *joined,
-            *left_out,
-            *kind.decisions,
-            *curves.decisions,
-            *trials.decisions,
-            *space.decisions,
+            *(*population.decisions, *joined, *left_out),
+            *(d for part in (kind, curves, trials, space) for d in part.decisions),
         ),
     )
     return add_comparisons(add_target(study), curves.summaries.get(metric, {}))

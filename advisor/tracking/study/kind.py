@@ -205,16 +205,11 @@ def _logged_names(experiment: Experiment, runs: IntArray, objective: str) -> _Lo
         for name, value in experiment.runs[index].params.items():
             logged[name].append(value)
     params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
-    usual = {name: _most_common(counts) for name, counts in params.items()}
+    usual = {name: (min(counts, key=lambda value: (-counts[value], value))) for name, counts in params.items()}
     texts = {name: value for name, value in usual.items() if params[name][value] >= least}
     return _LoggedNames(
         tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name}
     )
-
-
-def _most_common(counts: Counter[str]) -> str:
-    """Return the most common value; if several values are equally common, return the alphabetically first."""
-    return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _library_without_networks(experiment: Experiment, runs: IntArray) -> str:

@@ -37,8 +37,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     if not candidates:
         return _only_metric([m for m in directed if split_of(m) is None])
     return min(
-        candidates,
-        key=lambda m: (split_of(m) == "test", _weakness(m), _is_derived(m), -counts[m], m),
+        candidates, key=lambda m: (split_of(m) == "test", _weakness(m), (bool(_DERIVED & set(words(m)))), -counts[m], m)
     )
 
 
@@ -52,10 +51,6 @@ def _weakness(name: str) -> int:
     if parts == ("entropy",) or {"token", "accuracy"} <= set(parts):
         return 2
     return 1 if "loss" in parts else 0
-
-
-def _is_derived(name: str) -> bool:
-    return bool(_DERIVED & set(words(name)))
 
 
 def _only_metric(metrics: list[str]) -> str | None:

@@ -103,7 +103,7 @@ class _AdvisedSearch:
             yield from sample(spec, count)
             return
         for _ in range(count):
-            yield suggest(spec, observations(spec, done()))[0]
+            yield suggest(spec, observations(spec, done()))
 
     def _train(self, setting: Setting, probe: str | None) -> Trained:
         own = 1000 * self.seed + len(self.outcomes)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import ClassVar
 
 from advisor.engine.rule import Count, Rule
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Message, Name, joined, say
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as Counted, Message, Name, joined, say
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.model.words import setting
@@ -41,8 +39,8 @@ class BatchChanged(Rule):
     data.
     """
 
-    playbook: ClassVar[str] = "Changing the batch size requires re-tuning most hyperparameters"
-    goal: ClassVar[Goal] = "sampling"
+    playbook = "Changing the batch size requires re-tuning most hyperparameters"
+    goal = "sampling"
 
     settings: Count = 3
     """Minimum number of learning rates in a tuned round; with fewer, there is no best rate with a worse one on each side."""
@@ -94,14 +92,10 @@ class BatchChanged(Rule):
             severity="warning",
             confidence=0.9,
             trials=later,
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("changes", joined(changes)),
-                        ("learning rates tried before and after", say("{n} and {m}", n=old_rates, m=new_rates)),
-                        ("minimum of a tuned round", self.settings),
-                    )
-                ),
+            evidence=table(
+                ("changes", joined(changes)),
+                ("learning rates tried before and after", say("{n} and {m}", n=old_rates, m=new_rates)),
+                ("minimum of a tuned round", self.settings),
             ),
             changes=(*_search_rate(study, later, str(message)), Advise(text=str(action))),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,10 +11,9 @@ from advisor.computed.batch import targets, throughput
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
-from advisor.model.message import Objective as ObjectiveValue
+from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Message, Name, Number, Objective as ObjectiveValue, Percent, Probability, say
 from advisor.model.study import Study
 from advisor.stats.steps_to_target import StepsComparison, compare_steps
 
@@ -45,15 +43,13 @@ class BatchSteps(Rule):
     fired in all studies with repeats, and in 33, 60 and 95 % of studies with 3, 5 and 10 random learning rates per batch size.
     """
 
-    playbook: ClassVar[str] = "Choosing the batch size to minimize training time"
-    goal: ClassVar[Goal] = "efficiency"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("batch-throughput",),
-            shares="study",
-            because="The batch size is chosen by the time to the target, and larger batches reach it later despite their speed.",
-            min_severity="warning",
-        ),
+    playbook = "Choosing the batch size to minimize training time"
+    goal = "efficiency"
+    explains = Relation(
+        rules=("batch-throughput",),
+        shares="study",
+        because="The batch size is chosen by the time to the target, and larger batches reach it later despite their speed.",
+        min_severity="warning",
     )
 
     material: Factor = 1.2
@@ -122,9 +118,7 @@ class BatchSteps(Rule):
         limit = say(
             "up to {factor} times the {unit} of the smallest batch", factor=Number(self.material), unit=race.unit
         )
-        return FigureEvidence(
-            rows=(*rows, ("target", target), ("p-value of the difference", test), ("near perfect scaling", limit))
-        )
+        return table(*rows, ("target", target), ("p-value of the difference", test), ("near perfect scaling", limit))
 
 
 def _message(name: str | None, race: targets.BatchSizeComparison, scales: StepsComparison, knee: float) -> Message:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,8 +12,8 @@ from advisor.computed.batch import throughput, timing
 from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats import saturation
@@ -43,16 +42,14 @@ class BatchThroughput(Rule):
     bottleneck if the throughput grew, and at least 85 % of the plateaus that began at the fourth size.
     """
 
-    playbook: ClassVar[str] = "Choosing the batch size"
-    goal: ClassVar[Goal] = "efficiency"
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("batch-steps",),
-            shares="study",
-            because="The batch size is chosen by training time, because a batch size with more throughput may need more examples.",
-            max_severity="note",
-        ),
+    playbook = "Choosing the batch size"
+    goal = "efficiency"
+    probes = frozenset({"batch-size"})
+    explains = Relation(
+        rules=("batch-steps",),
+        shares="study",
+        because="The batch size is chosen by training time, because a batch size with more throughput may need more examples.",
+        max_severity="note",
     )
 
     material: Share = 0.1
@@ -121,17 +118,10 @@ class BatchThroughput(Rule):
             confidence=min(conclusion.confidence, 0.99),
             subject=name,
             trials=trials_beyond or [t for s in speeds if chosen is None or s is chosen for t in s.trials],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        *((f"batch size {Number(s.size)}", _row(s)) for s in speeds),
-                        ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
-                        (
-                            "a doubling that nearly doubles",
-                            say("a factor of at least {factor}", factor=Number(self.doubling)),
-                        ),
-                    )
-                ),
+            evidence=table(
+                *((f"batch size {Number(s.size)}", _row(s)) for s in speeds),
+                ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
+                ("a doubling that nearly doubles", say("a factor of at least {factor}", factor=Number(self.doubling))),
             ),
             changes=changes,
         )
@@ -174,18 +164,12 @@ def _still_growing(largest: throughput.Throughput, out_of_memory: float, probabi
 
     out_of_memory: smallest batch size that ran out of memory; NaN if there is none.
     """
-    size = Number(largest.size)
-    if out_of_memory > largest.size:
-        what = say(
-            "Throughput still grows at batch size {size}, the largest that fits: {out} ran out of memory",
-            size=size,
-            out=Number(out_of_memory),
-        )
-        action = say("Use a batch size of {size}, and tune the learning rate for it.", size=size)
-        return _Conclusion(what, action, largest, probability)
-    what = say("Throughput still grows at batch size {size}, the largest that was tried", size=size)
-    action = say("Use a batch size of {size}, or try larger ones, and tune the learning rate for it.", size=size)
-    return _Conclusion(what, action, largest, probability, larger=True)
+    size, larger = Number(largest.size), not out_of_memory > largest.size
+    limit = "was tried" if larger else say("fits: {out} ran out of memory", out=Number(out_of_memory))
+    what = say("Throughput still grows at batch size {size}, the largest that {limit}", size=size, limit=limit)
+    more = ", or try larger ones" if larger else ""
+    action = say("Use a batch size of {size}{more}, and tune the learning rate for it.", size=size, more=more)
+    return _Conclusion(what, action, largest, probability, larger)
 
 
 def _describe_bottleneck(study: Study, speeds: Sequence[throughput.Throughput]) -> tuple[Message, str]:

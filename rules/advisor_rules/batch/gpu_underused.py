@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Percent, say
+from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Percent, say
 from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
+from advisor_rules.batch._shares import limit_text, trials_text, with_error
 
 
 class GpuUnderused(Rule):
@@ -41,9 +41,9 @@ class GpuUnderused(Rule):
     at most 5 % of simulated studies raised a finding. A trial needs at least 4 samples, about 20 seconds of training.
     """
 
-    playbook: ClassVar[str] = "Choosing the batch size"
-    goal: ClassVar[Goal] = "efficiency"
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
+    playbook = "Choosing the batch size"
+    goal = "efficiency"
+    probes = frozenset({"batch-size"})
 
     least: Share = 0.6
     """Minimum GPU utilisation, as a share of the time. Our choice is a low limit: efficient training reaches at least 0.9."""
@@ -77,12 +77,11 @@ class GpuUnderused(Rule):
         computing = Percent(1 - middle.value)
         action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
         memory_is_known = math.isfinite(memory)
-        trials = say("{n} of the {judged} trials", n=len(low), judged=judged_count)
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
                 share=computing,
-                trials=trials if judged_count > 1 else Name(low[0][0].name),
+                trials=trials_text([t for t, _ in low], judged_count),
                 memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if memory_is_known else "",
             ),
             action=action,
@@ -96,37 +95,21 @@ class GpuUnderused(Rule):
         )
 
     def _evidence(
-        self,
-        metric: str,
-        low: list[tuple[Trial, Ratio]],
-        judged_count: int,
-        memory: float,
+        self, metric: str, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float
     ) -> tuple[Evidence, ...]:
         middle = low[len(low) // 2][1]
         return (
-            CurveEvidence(
-                metrics=(metric,),
-                caption=say("The device computes in {share} of the time.", share=Percent(1 - middle.value)),
-                trials=tuple(t.id for t, _ in low[:5]),
-                lines=(Line(value=self.least, label="limit"),),
+            curve_plot(
+                metric,
+                say("The device computes in {share} of the time.", share=Percent(1 - middle.value)),
+                [t for t, _ in low[:5]],
+                lines={"limit": self.least},
             ),
-            FigureEvidence(
-                rows=(
-                    ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
-                    (
-                        "share of the time computing",
-                        say("{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)),
-                    ),
-                    ("largest share of the memory used", Percent(memory) if math.isfinite(memory) else "not logged"),
-                    (
-                        "limit",
-                        say(
-                            "{least}, missed with a probability of at least {p}",
-                            least=Percent(self.least),
-                            p=Percent(1 - self.false_alarms),
-                        ),
-                    ),
-                )
+            table(
+                ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
+                ("share of the time computing", with_error(1 - middle.value, middle.error)),
+                ("largest share of the memory used", Percent(memory) if math.isfinite(memory) else "not logged"),
+                ("limit", limit_text(self.least, self.false_alarms, "missed")),
             ),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from advisor.computed.batch import batches, throughput, timing
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import count, plain_number
@@ -41,8 +40,8 @@ class GradAccumulation(Rule):
     0.6: on a CPU, or without the hook, the available memory is unknown.
     """
 
-    playbook: ClassVar[str] = "Choosing the batch size"
-    goal: ClassVar[Goal] = "efficiency"
+    playbook = "Choosing the batch size"
+    goal = "efficiency"
 
     usable: Share = 0.9
     """Maximum usable share of the device's memory. Our choice; fragmentation and other processes take the remaining memory."""
@@ -148,18 +147,13 @@ def _evidence(
     parts: float, size_is_known: bool, peak_is_known: bool, micro_batch_size: float, peak: float, fit: float
 ) -> tuple[Evidence, ...]:
     return (
-        FigureEvidence(
-            rows=(
-                ("micro-batches a step", Number(parts)),
-                ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
-                (
-                    "largest share of the device's memory",
-                    say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
-                ),
-                (
-                    "micro-batches that fit at once",
-                    say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),
-                ),
-            )
+        table(
+            ("micro-batches a step", Number(parts)),
+            ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
+            (
+                "largest share of the device's memory",
+                say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
+            ),
+            ("micro-batches that fit at once", say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown")),
         ),
     )

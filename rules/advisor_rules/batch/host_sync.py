@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Number, Percent, say
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats.ratios import Ratio
+from advisor_rules.batch._shares import limit_text, trials_text, with_error
 
 
 class HostSync(Rule):
@@ -40,15 +40,11 @@ class HostSync(Rule):
     detect a loop that waits in the middle of a step.
     """
 
-    playbook: ClassVar[str] = "Optimizing the input pipeline"
-    goal: ClassVar[Goal] = "efficiency"
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("gpu-underused", "batch-throughput"),
-            shares="study",
-            because="The device waits for the training loop.",
-        ),
+    playbook = "Optimizing the input pipeline"
+    goal = "efficiency"
+    probes = frozenset({"batch-size"})
+    explains = Relation(
+        rules=("gpu-underused", "batch-throughput"), shares="study", because="The device waits for the training loop."
     )
 
     most: Share = timing.MAX_HOST_SHARE
@@ -79,13 +75,12 @@ class HostSync(Rule):
 
     def _finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
         middle, idle = waiting[len(waiting) // 2]
-        trials = say("{n} of the {judged} trials", n=len(waiting), judged=judged_count)
         action = "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
         return self.finding(
             say(
                 "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), although its data is "
                 "there.",
-                trials=trials if judged_count > 1 else Name(middle.trial.name),
+                trials=trials_text([t.trial for t, _ in waiting], judged_count),
                 share=Percent(idle.value),
                 idle=Number(1e3 * idle.value * middle.seconds),
                 step=Number(1e3 * middle.seconds, unit="ms"),
@@ -95,36 +90,18 @@ class HostSync(Rule):
             confidence=0.9 * float(np.median([i.chance_above(self.most) for _, i in waiting])),
             subject=study.signals["step_time"],
             trials=[t.trial for t, _ in waiting],
-            evidence=self._evidence(study, waiting, judged_count),
-            changes=(Advise(text=action),),
-        )
-
-    def _evidence(
-        self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int
-    ) -> tuple[Evidence, ...]:
-        middle, idle = waiting[len(waiting) // 2]
-        return (
-            CurveEvidence(
-                metrics=tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
-                caption="Steps take longer than computing and waiting for data together.",
-                trials=tuple(t.trial.id for t, _ in waiting[:5]),
-            ),
-            FigureEvidence(
-                rows=(
+            evidence=(
+                curve_plot(
+                    tuple(study.signals[s] for s in ("step_time", "compute_time", "data_wait")),
+                    "Steps take longer than computing and waiting for data together.",
+                    [t.trial for t, _ in waiting[:5]],
+                ),
+                table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
-                    (
-                        "idle with data there, share of the time",
-                        say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),
-                    ),
+                    ("idle with data there, share of the time", with_error(idle.value, idle.error)),
                     ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
-                    (
-                        "limit",
-                        say(
-                            "{most}, exceeded with a probability of at least {p}",
-                            most=Percent(self.most),
-                            p=Percent(1 - self.false_alarms),
-                        ),
-                    ),
-                )
+                    ("limit", limit_text(self.most, self.false_alarms)),
+                ),
             ),
+            changes=(Advise(text=action),),
         )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.batch import timing
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count, Name, Number, Percent, say
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count, Number, Percent, say
 from advisor.model.study import Study
+from advisor_rules.batch._shares import limit_text, trials_text, with_error
 
 MIN_WAIT = 1e-3
 """Minimum wait per step on a CPU, in seconds. Receiving a batch from a worker process takes 0.1 to 2 ms, so shorter waits show no
@@ -43,16 +43,14 @@ class InputBound(Rule):
     of all trials is exactly the limit, at most 7 % of simulated studies raised a finding.
     """
 
-    playbook: ClassVar[str] = "Optimizing the input pipeline"
-    goal: ClassVar[Goal] = "efficiency"
-    while_running: ClassVar[bool] = True
-    probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("host-sync", "gpu-underused", "batch-throughput"),
-            shares="study",
-            because="The device waits for its data.",
-        ),
+    playbook = "Optimizing the input pipeline"
+    goal = "efficiency"
+    while_running = True
+    probes = frozenset({"batch-size"})
+    explains = Relation(
+        rules=("host-sync", "gpu-underused", "batch-throughput"),
+        shares="study",
+        because="The device waits for its data.",
     )
 
     most: Share = timing.MAX_INPUT_SHARE
@@ -86,9 +84,7 @@ class InputBound(Rule):
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
-                trials=say("{n} of the {judged} trials", n=len(bound), judged=judged_count)
-                if judged_count > 1
-                else Name(bound[0].trial.name),
+                trials=trials_text([t.trial for t in bound], judged_count),
                 share=Percent(waited.value),
                 wait=wait,
                 step=step,
@@ -99,43 +95,20 @@ class InputBound(Rule):
             confidence=float(np.median([t.waited.chance_above(self.most) for t in bound])),
             subject=metric,
             trials=[t.trial for t in bound],
-            evidence=self._evidence(study, bound, judged_count, middle, wait),
-            changes=(Advise(text=action),),
-        )
-
-    def _evidence(
-        self,
-        study: Study,
-        bound: list[timing.StepTimes],
-        judged_count: int,
-        middle: timing.StepTimes,
-        wait: Number,
-    ) -> tuple[Evidence, ...]:
-        waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
-        return (
-            CurveEvidence(
-                metrics=(study.signals["data_wait"], study.signals["step_time"]),
-                caption=say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
-                trials=tuple(t.trial.id for t in bound[:5]),
-            ),
-            FigureEvidence(
-                rows=(
+            evidence=(
+                curve_plot(
+                    (study.signals["data_wait"], study.signals["step_time"]),
+                    say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
+                    [t.trial for t in bound[:5]],
+                ),
+                table(
                     ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
-                    (
-                        "share of the time spent waiting",
-                        say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
-                    ),
+                    ("share of the time spent waiting", with_error(waited.value, waited.error)),
                     ("share of this time in the longest tenth of the waits", Percent(middle.bursts)),
-                    (
-                        "limit",
-                        say(
-                            "{most}, exceeded with a probability of at least {p}",
-                            most=Percent(self.most),
-                            p=Percent(1 - self.false_alarms),
-                        ),
-                    ),
-                )
+                    ("limit", limit_text(self.most, self.false_alarms)),
+                ),
             ),
+            changes=(Advise(text=action),),
         )
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import stats
 
-from advisor.computed.curves import curve_tails, noise
+from advisor.computed.curves import noise
 from advisor.model.space import counts_training
 from advisor.model.study import Study, Trial
 
@@ -38,7 +38,7 @@ def read(study: Study) -> list[Doubling]:
         curve = study.cost_curve(trial).finite
         if trial.status != "complete" or study.cut_short(trial) or len(curve) < 2 or not _declares_length(trial):
             continue
-        steps = curve_tails.planned_length(study, trial, int(curve.steps[-1]))
+        steps = study.planned_length(trial, int(curve.steps[-1]))
         settings = tuple(sorted((n, str(v)) for n, v in trial.params.items() if not counts_training(n)))
         groups[settings].append((steps, trial))
     pairs = []

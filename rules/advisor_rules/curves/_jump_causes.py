@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import spearmanr
 
-from advisor.computed.curves.curve_tails import rate_at_end
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS
 from advisor.computed.pipeline.validation import MAX_TIMES
+from advisor.computed.steps.schedules import rate_at_end
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial

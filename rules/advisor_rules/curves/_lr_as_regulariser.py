@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.curves.overfit import Overfit, read_overfits
-from advisor.computed.stability import instability
+from advisor.model.learning_rate import learning_rates
 from advisor.model.parameter_kinds import is_regulariser
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
@@ -63,7 +63,7 @@ def read_rate_overfits(study: Study, trials: list[Trial], *, material: float) ->
 
     material: minimum rise, as in `read_overfit`.
     """
-    searched_rates = instability.learning_rates(study)
+    searched_rates = learning_rates(study)
     if searched_rates is None:
         return None
     name, rates = searched_rates

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from advisor.computed.curves.curve_tails import good_trials
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import instability, loss_blowups, validation_check
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Signal, Study, Trial

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.curves.overfit import Overfit, name_regularisers, regulariser_changes, significant_overfits
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Number, Objective, Probability, Setting, say
 from advisor.model.study import Study, Trial
 from advisor_rules.curves._lr_as_regulariser import MIN_EVALUATIONS, MIN_TRIALS, RateOverfits, read_rate_overfits
@@ -46,20 +45,18 @@ class CurveBestIsRegularisedByAccident(Rule):
     8, 83 % with 16 and 94 % with 32.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "boundary"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "boundary"
+    compares_results = True
+    needs_order = True
+    explains = (
         Relation(
             rules=("space-boundary",),
             shares="end",
             because="The low learning rate is best only because it replaces a regulariser.",
         ),
         Relation(
-            rules=("curve-overfitting",),
-            shares="study",
-            because="The best trial wins because these trials overfit.",
+            rules=("curve-overfitting",), shares="study", because="The best trial wins because these trials overfit."
         ),
     )
 
@@ -143,25 +140,20 @@ class CurveBestIsRegularisedByAccident(Rule):
         levels = say(
             "{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs)
         )
-        return FigureEvidence(
-            rows=(
-                (
-                    "trials judged",
-                    say("{n}; {higher} at a higher rate than the best", n=len(read.rates), higher=higher),
-                ),
-                ("training cost at the end", levels),
-                ("p-value, overfitting grows with the learning rate", Probability(read.p_rate)),
-                ("p-value, overfitting grows with the training fit", Probability(read.p_training)),
-                ("limit of both", Number(self.false_alarms)),
-            )
+        return table(
+            ("trials judged", say("{n}; {higher} at a higher rate than the best", n=len(read.rates), higher=higher)),
+            ("training cost at the end", levels),
+            ("p-value, overfitting grows with the learning rate", Probability(read.p_rate)),
+            ("p-value, overfitting grows with the training fit", Probability(read.p_training)),
+            ("limit of both", Number(self.false_alarms)),
         )
 
 
 def _curves(study: Study, best: Trial, overfit: list[Overfit]) -> CurveEvidence:
     training = overfit[0].training
-    return CurveEvidence(
-        metrics=(study.spec.objective.metric, training) if training else (study.spec.objective.metric,),
-        caption=say("{trial} does not overfit; trials at higher rates do.", trial=Name(best.name)),
-        trials=(best.id, *(o.trial.id for o in overfit[:4])),
+    return curve_plot(
+        (study.spec.objective.metric, training) if training else (study.spec.objective.metric,),
+        say("{trial} does not overfit; trials at higher rates do.", trial=Name(best.name)),
+        [best, *(o.trial for o in overfit[:4])],
         marks=tuple(Mark(trial=o.trial.id, step=o.step, label="best level") for o in overfit[:4]),
     )

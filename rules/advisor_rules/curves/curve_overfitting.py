@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.curves.overfit import (
     MIN_POOLED,
     Costs,
@@ -21,14 +19,14 @@ from advisor.computed.curves.overfit import (
     significant_overfits,
     validation_curves,
 )
-from advisor.computed.space import extension
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import Change
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.change import Change, set_length
+from advisor.model.evidence import Evidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
-from advisor.model.reading import Kind
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
+from advisor.model.usual_rates import is_fine_tuning
 from advisor.stats.curve import MIN_POINTS
 
 
@@ -66,10 +64,10 @@ class CurveOverfitting(Rule):
     20 times its noise was found in 28 and 85 % with 10 evaluations, 93 and 100 % with 20, and always with 50.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "regularisation"
-    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning", "gan"})
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "regularisation"
+    not_for = frozenset({"reinforcement-learning", "gan"})
+    explains = (
         Relation(
             rules=("ckpt-best-lost",),
             shares="trials",
@@ -160,21 +158,19 @@ class CurveOverfitting(Rule):
 
     def _pooled_evidence(self, pooled: PooledRise, metric: str) -> tuple[Evidence, ...]:
         return (
-            CurveEvidence(
-                metrics=(metric, pooled.training) if pooled.training else (metric,),
-                caption=say(
+            curve_plot(
+                (metric, pooled.training) if pooled.training else (metric,),
+                say(
                     "{metric} gets worse after {point} of the training.",
                     metric=Name(metric),
                     point=Percent(pooled.point),
                 ),
-                trials=tuple(t.id for t in pooled.rising[:5]),
+                pooled.rising[:5],
             ),
-            FigureEvidence(
-                rows=(
-                    ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
-                    ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
-                    ("p-value of the signs", limited(Probability(pooled.p), self.false_alarms)),
-                )
+            table(
+                ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
+                ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
+                ("p-value of the signs", limited(Probability(pooled.p), self.false_alarms)),
             ),
         )
 
@@ -197,10 +193,10 @@ class CurveOverfitting(Rule):
             subject=metric,
             trials=[h.trial for h in hits],
             evidence=(
-                CurveEvidence(
-                    metrics=(metric, top.training) if top.training else (metric,),
-                    caption=say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.step)),
-                    trials=tuple(h.trial.id for h in hits[:5]),
+                curve_plot(
+                    (metric, top.training) if top.training else (metric,),
+                    say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.step)),
+                    [h.trial for h in hits[:5]],
                     marks=tuple(Mark(trial=h.trial.id, step=h.step, label="best level") for h in hits[:5]),
                 ),
                 self._figures(top, len(hits), feasible_count),
@@ -209,23 +205,18 @@ class CurveOverfitting(Rule):
         )
 
     def _figures(self, top: Overfit, overfit: int, feasible_count: int) -> FigureEvidence:
-        return FigureEvidence(
-            rows=(
-                ("evaluations of the trial", len(top.curve)),
-                (
-                    "rise, share of the range of levels (medians over a tenth of the curve)",
-                    limited(Percent(top.rise.share, 1), Percent(self.material)),
-                ),
-                ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
-                (
-                    "p-value, corrected for steps and trials",
-                    limited(Probability(top.p), self.false_alarms),
-                ),
-                (
-                    "trials with a result that overfit",
-                    say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count),
-                ),
-            )
+        return table(
+            ("evaluations of the trial", len(top.curve)),
+            (
+                "rise, share of the range of levels (medians over a tenth of the curve)",
+                limited(Percent(top.rise.share, 1), Percent(self.material)),
+            ),
+            ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
+            ("p-value, corrected for steps and trials", limited(Probability(top.p), self.false_alarms)),
+            (
+                "trials with a result that overfit",
+                say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count),
+            ),
         )
 
 
@@ -233,16 +224,16 @@ def _remedy(study: Study, costs: Costs, trial: Trial, best: float) -> tuple[Mess
     """Return (action, changes). best: step at which the trial is best; fine-tuned models are advised to train only up
     to this step.
     """
-    if not extension.is_fine_tuning(study) or not best > 0:
+    if not is_fine_tuning(study) or not best > 0:
         changes = tuple(regulariser_changes(study, costs))
         action = "Try {regularisers} before you choose a smaller model."
         return say(action, regularisers=name_regularisers(changes)), changes
-    steps = curve_tails.round_up(best)
+    steps = round_up(best)
     epoch = trial.fact("steps_per_epoch") if study.unit == "step" else math.nan
     length = say(" ({n} epochs)", n=Number(steps / epoch, 2)) if epoch > 0 else ""
     action = "Fine-tune for fewer epochs: {steps}{length}, and let the learning rate decay by then."
     why = "Results get worse after these steps; a fine-tuned model overfits within a few epochs"
-    return say(action, steps=study.length(steps), length=length), (curve_tails.set_length(study, steps, why),)
+    return say(action, steps=study.length(steps), length=length), (set_length(study, steps, why),)
 
 
 def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.curves.overfit import validation_curves
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import number
@@ -45,9 +44,9 @@ class CurvePeriodic(Rule):
     twice that amplitude, in 60 and 100 %.
     """
 
-    playbook: ClassVar[str] = "Setting up periodic evaluations"
-    goal: ClassVar[Goal] = "pipeline"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Setting up periodic evaluations"
+    goal = "pipeline"
+    explains = (
         Relation(
             rules=("curve-step-variance", "stability-mid", "stability-spikes"),
             shares="trials",
@@ -115,10 +114,10 @@ class CurvePeriodic(Rule):
             subject=top.metric,
             trials=alike,
             evidence=(
-                CurveEvidence(
-                    metrics=(top.metric,),
-                    caption=say("{metric} repeats every {period}.", metric=Name(top.metric), period=_steps(study, top)),
-                    trials=tuple(t.id for t in alike),
+                curve_plot(
+                    top.metric,
+                    say("{metric} repeats every {period}.", metric=Name(top.metric), period=_steps(study, top)),
+                    alike,
                 ),
                 self._figures(study, top, len(alike), judged_count),
             ),
@@ -126,30 +125,28 @@ class CurvePeriodic(Rule):
         )
 
     def _figures(self, study: Study, top: Cycle, alike: int, judged_count: int) -> FigureEvidence:
-        return FigureEvidence(
-            rows=(
-                ("trials judged", say("{judged}; {alike} have this period", judged=judged_count, alike=alike)),
-                (
-                    "evaluations",
-                    say(
-                        "{n} of {trial}, every {gap}",
-                        n=len(top.curve),
-                        trial=Name(top.trial.name),
-                        gap=study.length(top.every),
-                    ),
+        return table(
+            ("trials judged", say("{judged}; {alike} have this period", judged=judged_count, alike=alike)),
+            (
+                "evaluations",
+                say(
+                    "{n} of {trial}, every {gap}",
+                    n=len(top.curve),
+                    trial=Name(top.trial.name),
+                    gap=study.length(top.every),
                 ),
-                (
-                    "period",
-                    say(
-                        "{points}, {steps}",
-                        points=Number(top.strongest.period, unit="evaluations"),
-                        steps=_steps(study, top),
-                    ),
+            ),
+            (
+                "period",
+                say(
+                    "{points}, {steps}",
+                    points=Number(top.strongest.period, unit="evaluations"),
+                    steps=_steps(study, top),
                 ),
-                ("steps of an epoch", Number(top.epoch, 4) if top.epoch > 0 else "unknown"),
-                ("share of the scatter that repeats", limited(Percent(top.strongest.share), Percent(self.material))),
-                ("p-value, corrected for all frequencies and curves", limited(Probability(top.p), self.false_alarms)),
-            )
+            ),
+            ("steps of an epoch", Number(top.epoch, 4) if top.epoch > 0 else "unknown"),
+            ("share of the scatter that repeats", limited(Percent(top.strongest.share), Percent(self.material))),
+            ("p-value, corrected for all frequencies and curves", limited(Probability(top.p), self.false_alarms)),
         )
 
 

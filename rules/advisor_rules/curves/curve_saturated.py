@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.space import settings
-from advisor.engine.rule import Count, Expectation, Factor, Relation, Rule, Share
-from advisor.model.change import Advise, Change
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
+from advisor.model.change import Advise, Change, set_length
+from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, Number, Objective, Percent, listed, say
+from advisor.model.space import round_up
 from advisor.model.study import Study
 
 
@@ -54,13 +54,13 @@ class CurveSaturated(Rule):
     with noise of 0.5 % of the gain, and in 72 % with noise of 2 %.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "steps"
-    compares_results: ClassVar[bool] = True
-    predicts: ClassVar[Expectation] = "no-worse"
-    while_running: ClassVar[bool] = True
-    as_if_ended: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "steps"
+    compares_results = True
+    predicts = "no-worse"
+    while_running = True
+    as_if_ended = True
+    explains = (
         Relation(
             rules=("steps-compute-bound",),
             shares="trials",
@@ -109,7 +109,7 @@ class CurveSaturated(Rule):
         slowest = max(flat_endings, key=lambda e: e.settled * e.until / e.steps)
         settled = Percent(slowest.settled * slowest.until / slowest.steps)
         decay = Percent(1 - slowest.until / slowest.steps)
-        fewer = min(curve_tails.round_up((self.margin * settled.value + decay.value) * steps), steps)
+        fewer = min(round_up((self.margin * settled.value + decay.value) * steps), steps)
         rest = Percent(max(0.0, *(e.plateau.rest for e in flat_endings)), 1)
         why = (
             f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as it needed"
@@ -126,7 +126,7 @@ class CurveSaturated(Rule):
             say(
                 "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
                 trials=several if judged_count > 1 else one,
-                settled=study.at(curve_tails.round_up(settled.value * steps)),
+                settled=study.at(round_up(settled.value * steps)),
                 steps=f"{steps:,}",
                 curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
                 rest_of=say("With a margin, everything after {fewer}", fewer=study.at(fewer))
@@ -144,23 +144,21 @@ class CurveSaturated(Rule):
         )
 
     def _curves(self, study: Study, flat_endings: Sequence[CurveEnding], rest: Percent) -> CurveEvidence:
-        return CurveEvidence(
-            metrics=(study.spec.objective.metric,),
-            caption=say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest),
-            trials=tuple(e.trial.id for e in flat_endings),
+        return curve_plot(
+            study.spec.objective.metric,
+            say("After the marked step, no trial gains more than {rest} of what it gained before.", rest=rest),
+            [e.trial for e in flat_endings],
             marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat_endings),
         )
 
     def _figures(self, flat_endings: Sequence[CurveEnding], judged_count: int) -> FigureEvidence:
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
-        return FigureEvidence(
-            rows=(
-                ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
-                ("share of the steps until settled", listed([Percent(e.settled) for e in flat_endings], 9)),
-                ("tolerance, share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
-                ("maximum gain of the rest", listed([Percent(max(e.plateau.rest, 0), 2) for e in flat_endings], 9)),
-                ("limits: gain of the rest, steps saved", limits),
-            )
+        return table(
+            ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
+            ("share of the steps until settled", listed([Percent(e.settled) for e in flat_endings], 9)),
+            ("tolerance, share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
+            ("maximum gain of the rest", listed([Percent(max(e.plateau.rest, 0), 2) for e in flat_endings], 9)),
+            ("limits: gain of the rest, steps saved", limits),
         )
 
 
@@ -207,4 +205,4 @@ def _advice(
     )
     shorten = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
     action = say(shorten, steps=steps, fewer=length)
-    return action, (curve_tails.set_length(study, fewer, why=why), Advise(text=schedule))
+    return action, (set_length(study, fewer, why=why), Advise(text=schedule))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.engine.rule import Count, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, Lack, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Number, Percent, Probability, joined, say
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding, Lack, MissingData
+from advisor.model.message import Count as Counted, Number, Percent, Probability, joined, say
 from advisor.model.study import Study
 from advisor.model.words import number
 from advisor_rules.curves import _staircase
@@ -51,16 +49,14 @@ class CurveStaircase(Rule):
     0.95. Only the validation loss shows whether this does harm, so it is a note.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="mechanism", source="practice")
-    goal: ClassVar[Goal] = "regularisation"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("curve-overfitting",),
-            shares="trials",
-            because="The model memorises examples that it sees again.",
-            waits=False,
-        ),
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="test", advice="mechanism", source="practice")
+    goal = "regularisation"
+    explains = Relation(
+        rules=("curve-overfitting",),
+        shares="trials",
+        because="The model memorises examples that it sees again.",
+        waits=False,
     )
 
     best: Count = 5
@@ -99,22 +95,20 @@ class CurveStaircase(Rule):
             subject=metric,
             trials=[s.trial for s in stairs],
             evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption="The training loss falls in steps at the starts of epochs.",
-                    trials=tuple(s.trial.id for s in stairs),
+                curve_plot(
+                    metric,
+                    "The training loss falls in steps at the starts of epochs.",
+                    [s.trial for s in stairs],
                     marks=tuple(Mark(trial=s.trial.id, step=round(s.epoch), label="second epoch") for s in stairs),
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("steps per epoch", joined(dict.fromkeys(number(s.epoch) for s in stairs))),
-                        (
-                            "mean fall at a start of an epoch, by trial",
-                            joined(Number(float(s.falls.mean())) for s in stairs),
-                        ),
-                        ("beyond the fall within epochs", joined(Number(float(s.excess.mean())) for s in stairs)),
-                        ("p-value", say("{p} (limit {limit})", p=Probability(p), limit=Number(self.false_alarms))),
-                    )
+                table(
+                    ("steps per epoch", joined(dict.fromkeys(number(s.epoch) for s in stairs))),
+                    (
+                        "mean fall at a start of an epoch, by trial",
+                        joined(Number(float(s.falls.mean())) for s in stairs),
+                    ),
+                    ("beyond the fall within epochs", joined(Number(float(s.excess.mean())) for s in stairs)),
+                    ("p-value", say("{p} (limit {limit})", p=Probability(p), limit=Number(self.false_alarms))),
                 ),
             ),
             changes=(Advise(text=_ACTION),),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,8 +12,8 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import change_since
@@ -54,10 +53,10 @@ class CurveStepVariance(Rule):
     79 % with 20.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "efficiency"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
+    playbook = "Examining the training curves"
+    goal = "efficiency"
+    compares_results = True
+    needs_order = True
 
     best: Count = 5
     """Number of best settings to compare."""
@@ -198,13 +197,8 @@ class CurveStepVariance(Rule):
             subject=metric,
             trials=trials,
             evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=say(caption, metric=Name(metric)),
-                    trials=tuple(t.id for t in trials),
-                    lines=(Line(value=best, label="best value"),),
-                ),
-                FigureEvidence(rows=(*rows, ("likely cause", cause))),
+                curve_plot(metric, say(caption, metric=Name(metric)), trials, lines={"best value": best}),
+                table(*rows, ("likely cause", cause)),
             ),
             changes=(change,),
         )

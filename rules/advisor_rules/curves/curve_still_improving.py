@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import CurveEnding
 from advisor.computed.steps import schedules
-from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
-from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal
+from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.model.change import Advise, set_length
+from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
+from advisor.model.finding import Finding
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, listed, say
+from advisor.model.space import round_up
 from advisor.model.study import Study
 from advisor.stats import trend
 from advisor_rules.curves import _doublings
@@ -64,11 +64,11 @@ class CurveStillImproving(Rule):
     constants were chosen on these real curves).
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "steps"
-    compares_results: ClassVar[bool] = True
-    predicts: ClassVar[Expectation] = "longer-reaches"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "steps"
+    compares_results = True
+    predicts = "longer-reaches"
+    explains = (
         Relation(
             rules=("steps-compute-bound",),
             shares="trials",
@@ -76,10 +76,7 @@ class CurveStillImproving(Rule):
             waits=False,
         ),
         Relation(
-            rules=(
-                "step-position",
-                "tuning-saturated",
-            ),
+            rules=("step-position", "tuning-saturated"),
             shares="study",
             because="The training is too short: its trials end while they still improve.",
         ),
@@ -121,7 +118,7 @@ class CurveStillImproving(Rule):
         best = pairs[0]
         costs = [float(study.costs[t.index]) for t in (best.short, best.long)]
         now, then = (Objective(study.objective_value(cost)) for cost in costs)
-        steps = curve_tails.planned_length(study, best.long, int(study.cost_curve(best.long).steps[-1]))
+        steps = study.planned_length(best.long, int(study.cost_curve(best.long).steps[-1]))
         message = say(
             "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings.",
             ratio=Number(best.ratio, 2),
@@ -135,25 +132,18 @@ class CurveStillImproving(Rule):
             severity="warning" if share >= 5 * self.material else "note",
             confidence=1 - p,
             trials=[pair.long for pair in pairs],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("pairs of equal settings", len(pairs)),
-                        (
-                            "gain, share of the gain of the shorter trial",
-                            listed([Percent(q.share, 1) for q in pairs], 9),
-                        ),
-                        ("p-value", Probability(p)),
-                    )
-                ),
+            evidence=table(
+                ("pairs of equal settings", len(pairs)),
+                ("gain, share of the gain of the shorter trial", listed([Percent(q.share, 1) for q in pairs], 9)),
+                ("p-value", Probability(p)),
             ),
-            changes=(curve_tails.set_length(study, steps, why=str(message)),),
+            changes=(set_length(study, steps, why=str(message)),),
         )
 
     def _finding(self, study: Study, improving_endings: list[CurveEnding], judged_count: int) -> Finding:
         middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast)[len(improving_endings) // 2]
         steps = curve_tails.typical_steps(study, improving_endings)
-        longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
+        longer = round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
         confidence = (
             float(np.mean([e.end.chance_above(self.material) for e in improving_endings]))
             * len(improving_endings)
@@ -181,7 +171,7 @@ class CurveStillImproving(Rule):
             trials=trials,
             evidence=self._evidence(study, improving_endings, judged_count, forecast, middle),
             changes=(
-                curve_tails.set_length(
+                set_length(
                     study,
                     longer,
                     why=f"The best trials still improve at {study.at(improving_endings[0].until)}. Twice the steps would bring "
@@ -200,15 +190,15 @@ class CurveStillImproving(Rule):
         middle: trend.End,
     ) -> tuple[Evidence, ...]:
         return (
-            CurveEvidence(
-                metrics=(study.spec.objective.metric,),
-                caption=say(
+            curve_plot(
+                study.spec.objective.metric,
+                say(
                     "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
                     tail=Percent(middle.window),
                     at=study.at(improving_endings[0].until),
                     gain=Percent(middle.gain, 1),
                 ),
-                trials=tuple(e.trial.id for e in improving_endings),
+                [e.trial for e in improving_endings],
             ),
             self._figures(improving_endings, judged_count, forecast),
         )
@@ -218,18 +208,16 @@ class CurveStillImproving(Rule):
     ) -> FigureEvidence:
         ends = [e.end for e in improving_endings]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
-        return FigureEvidence(
-            rows=(
-                ("trials judged", say("{judged}; {n} still improve", judged=judged_count, n=len(ends))),
-                ("evaluations at the end", listed([f"{e.points:,}" for e in ends], 9)),
-                ("gain at the end, ± standard error", listed(gains, 9)),
-                ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
-                ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
-                ("forecast for twice the steps, 90 % interval", forecast),
-                ("this forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
-                ("limit of the p-value", self.false_alarms),
-                ("minimum forecast", Percent(self.material, 1)),
-            )
+        return table(
+            ("trials judged", say("{judged}; {n} still improve", judged=judged_count, n=len(ends))),
+            ("evaluations at the end", listed([f"{e.points:,}" for e in ends], 9)),
+            ("gain at the end, ± standard error", listed(gains, 9)),
+            ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
+            ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
+            ("forecast for twice the steps, 90 % interval", forecast),
+            ("this forecast as a share of the gain", listed([Percent(e.forecast, 1) for e in ends], 9)),
+            ("limit of the p-value", self.false_alarms),
+            ("minimum forecast", Percent(self.material, 1)),
         )
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
-from advisor.model.reading import Kind
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
@@ -47,23 +45,17 @@ class CurveTrainLossRises(Rule):
     their noise, it found 53 and 99 % with 20 points, and all with 200.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "pipeline"
-    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning", "gan", "self-supervised"})
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "pipeline"
+    not_for = frozenset({"reinforcement-learning", "gan", "self-supervised"})
+    explains = (
         Relation(
-            rules=(
-                "curve-step-variance",
-                "curve-saturated",
-            ),
+            rules=("curve-step-variance", "curve-saturated"),
             shares="trials",
             because="The training loss rises in these trials, so their other curves cannot improve.",
         ),
         Relation(
-            rules=("ckpt-best-lost",),
-            shares="trials",
-            because="Training goes wrong after the best step.",
-            waits=False,
+            rules=("ckpt-best-lost",), shares="trials", because="Training goes wrong after the best step.", waits=False
         ),
     )
 
@@ -118,24 +110,16 @@ class CurveTrainLossRises(Rule):
 
     def _figures(self, top: TrainingRise, rising: int, judged_count: int) -> FigureEvidence:
         rise = top.slow.rise
-        return FigureEvidence(
-            rows=(
-                ("trials judged", say("{judged}; {rising} rise", judged=judged_count, rising=rising)),
-                ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
-                (
-                    "rise, share of the range of levels (medians over a tenth of the curve)",
-                    limited(Percent(rise.share), Percent(self.material)),
-                ),
-                ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
-                (
-                    "share of the rise in the steepest stretch",
-                    limited(Percent(top.slow.steepest), Percent(self.jump)),
-                ),
-                (
-                    "p-value, corrected for the number of curves",
-                    limited(Probability(top.p), self.false_alarms),
-                ),
-            )
+        return table(
+            ("trials judged", say("{judged}; {rising} rise", judged=judged_count, rising=rising)),
+            ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
+            (
+                "rise, share of the range of levels (medians over a tenth of the curve)",
+                limited(Percent(rise.share), Percent(self.material)),
+            ),
+            ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
+            ("share of the rise in the steepest stretch", limited(Percent(top.slow.steepest), Percent(self.jump))),
+            ("p-value, corrected for the number of curves", limited(Probability(top.p), self.false_alarms)),
         )
 
 
@@ -164,14 +148,14 @@ def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *,
 
 def _curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
     metric, height = rising[0].metric, Number(rising[0].slow.rise.height)
-    return CurveEvidence(
-        metrics=(metric,),
-        caption=say(
+    return curve_plot(
+        metric,
+        say(
             "{metric} of {trial} ends {height} above its lowest level.",
             metric=Name(metric),
             trial=Name(rising[0].trial.name),
             height=height,
         ),
-        trials=tuple(t.id for t in trials),
+        trials,
         marks=tuple(Mark(trial=r.trial.id, step=r.step, label="lowest level") for r in rising if r.metric == metric),
     )

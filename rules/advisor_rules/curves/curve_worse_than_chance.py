@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.space import extension, failures
 from advisor.computed.space.inside import trials_inside
-from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
-from advisor.engine.rule import Count, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
@@ -54,10 +53,10 @@ class CurveWorseThanChance(Rule):
     examples, it fired in 97 to 100 %.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "pipeline"
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "pipeline"
+    before_exploitation = "not-fired"
+    explains = (
         Relation(
             rules=(
                 "space-boundary",
@@ -156,11 +155,11 @@ class CurveWorseThanChance(Rule):
             subject=metric,
             trials=[top.trial],
             evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed)),
-                    trials=tuple(t.id for t in study.ranked()[:5]),
-                    lines=(Line(value=guessed, label="guessing" if top.level.known else "first evaluation"),),
+                curve_plot(
+                    metric,
+                    say("{metric} stays near {guessed}.", metric=Name(metric), guessed=Objective(guessed)),
+                    study.ranked()[:5],
+                    lines={"guessing" if top.level.known else "first evaluation": guessed},
                 ),
                 self._figures(study, top, judged_count, alpha),
             ),
@@ -170,14 +169,12 @@ class CurveWorseThanChance(Rule):
     def _figures(self, study: Study, top: Skill, judged_count: int, alpha: float) -> FigureEvidence:
         best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.level.cost))
         gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required_gain(top)))
-        return FigureEvidence(
-            rows=(
-                ("trials judged", judged_count),
-                ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
-                ("gain, as a share of the way to perfect", gain),
-                ("standard error of the gain", float(top.error)),
-                ("p-value of the gain", limited(Probability(top.p), alpha)),
-            )
+        return table(
+            ("trials judged", judged_count),
+            ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
+            ("gain, as a share of the way to perfect", gain),
+            ("standard error of the gain", float(top.error)),
+            ("p-value of the gain", limited(Probability(top.p), alpha)),
         )
 
 
@@ -217,7 +214,7 @@ def _search_lower_rates(study: Study) -> tuple[Change, ...]:
     """Return the change to search the two decades below the range of the learning rate; empty if the learning rate
     cannot be lower.
     """
-    rates = instability.learning_rates(study)
+    rates = learning_rates(study)
     domain = study.spec.parameters[rates[0]] if rates is not None else None
     if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):
         return ()
@@ -232,7 +229,7 @@ def _search_higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Cha
     No change is returned if the learning rates already reach the usual rates of every optimizer, because too low rates are then not
     the reason why no trial learns.
     """
-    rates, failed = instability.learning_rates(study), failures.failures(study)
+    rates, failed = learning_rates(study), failures.failures(study)
     hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
     if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():
         return ()

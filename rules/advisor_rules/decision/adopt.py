@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, RepeatTrial
-from advisor.model.evidence import Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Probability, listed, say
+from advisor.model.evidence import Evidence, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Probability, listed, say
 from advisor.model.study import Study
 from advisor.model.words import setting as value_words
 from advisor.stats import difference
@@ -48,11 +46,11 @@ class Adopt(Rule):
     this probability was 0.69 on average, and the other trial was as good in 95 %.
     """
 
-    playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
-    goal: ClassVar[Goal] = "exploitation"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    unmeasured: ClassVar[frozenset[str]] = frozenset({"evaluations", "seed"})
+    playbook = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
+    goal = "exploitation"
+    compares_results = True
+    needs_order = True
+    unmeasured = frozenset({"evaluations", "seed"})
 
     false_alarms: Share = 0.05
     """Maximum p-value at which a lead, or a disagreement of repeats, is significant."""
@@ -167,13 +165,9 @@ class Adopt(Rule):
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",
             trials=[*(best.trials[i] for i in behind), *best.failed],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("its runs", listed(values, limit=len(values))),
-                        ("failed", say("{lost}", lost=len(behind) + len(best.failed))),
-                    )
-                ),
+            evidence=table(
+                ("its runs", listed(values, limit=len(values))),
+                ("failed", say("{lost}", lost=len(behind) + len(best.failed))),
             ),
             changes=(
                 Advise(
@@ -194,7 +188,7 @@ class Adopt(Rule):
             severity="note",
             confidence=1 - (0.0 if lead.gain <= matters else difference.chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
-            evidence=(FigureEvidence(rows=self._figures(study, best, rival, lead, matters)),),
+            evidence=table(*self._figures(study, best, rival, lead, matters)),
             changes=changes,
         )
 
@@ -298,11 +292,9 @@ def _message(
 
 def _evidence(luck: _evaluation_luck.Luck) -> tuple[Evidence, ...]:
     return (
-        FigureEvidence(
-            rows=(
-                ("lead", say("{lead}", lead=Number(luck.lead))),
-                ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
-                ("probability that the other is as good", say("{p}", p=Probability(luck.probability))),
-            )
+        table(
+            ("lead", say("{lead}", lead=Number(luck.lead))),
+            ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
+            ("probability that the other is as good", say("{p}", p=Probability(luck.probability))),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import sampler
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, RunPlan
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Objective, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
@@ -52,16 +52,12 @@ class TuningSaturated(Rule):
     used earlier results, trials always cluster around the best, so the finding has a lower confidence.
     """
 
-    playbook: ClassVar[str] = "After exploration concludes"
-    goal: ClassVar[Goal] = "exploitation"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("adopt",),
-            shares="study",
-            because="Many settings are as good as the best one, so none of them leads.",
-        ),
+    playbook = "After exploration concludes"
+    goal = "exploitation"
+    compares_results = True
+    needs_order = True
+    explains = Relation(
+        rules=("adopt",), shares="study", because="Many settings are as good as the best one, so none of them leads."
     )
 
     fewest: Count = 10
@@ -124,18 +120,14 @@ class TuningSaturated(Rule):
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("settings", say("{pool}", pool=counts.pool)),
-                        ("settings as good as the best", say("{alike}", alike=counts.alike)),
-                        (deviation, say("{sd}", sd=Number(sd))),
-                        ("gain of the later trials", say("{gain}", gain=Number(max(gain, 0.0)))),
-                        (
-                            "probability that as many trials again gain more",
-                            say("{p} (limit {limit})", p=Probability(chance), limit=Probability(self.false_alarms)),
-                        ),
-                    )
+            evidence=table(
+                ("settings", say("{pool}", pool=counts.pool)),
+                ("settings as good as the best", say("{alike}", alike=counts.alike)),
+                (deviation, say("{sd}", sd=Number(sd))),
+                ("gain of the later trials", say("{gain}", gain=Number(max(gain, 0.0)))),
+                (
+                    "probability that as many trials again gain more",
+                    say("{p} (limit {limit})", p=Probability(chance), limit=Probability(self.false_alarms)),
                 ),
             ),
             changes=(

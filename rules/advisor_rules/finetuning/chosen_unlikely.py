@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.contract.metric_direction import split_of
-from advisor.engine.rule import Count as Points
-from advisor.engine.rule import Factor, Grounds, Rule, Share
+from advisor.engine.rule import Count as Points, Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Probability, joined, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
@@ -72,9 +70,9 @@ class ChosenUnlikely(Rule):
     studies, and the harm was not measured, so the finding is a note with a confidence of at most 0.6.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2402.13228, 2410.08847")
-    goal: ClassVar[Goal] = "regularisation"
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="test", advice="literature", source="arXiv 2402.13228, 2410.08847")
+    goal = "regularisation"
 
     best: Points = 5
     """Number of best trials to judge. Our choice."""
@@ -117,17 +115,11 @@ class ChosenUnlikely(Rule):
             subject=metric,
             trials=[f.trial for f in falls],
             evidence=(
-                CurveEvidence(
-                    metrics=(objective, metric),
-                    caption=say("{metric} falls.", metric=Name(metric)),
-                    trials=tuple(f.trial.id for f in found),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("late cross-entropy, ratio to the first", limited(Number(first.ratio, 2), Number(self.most))),
-                        ("ratios of the best trials", joined(Number(f.ratio, 2) for f in found)),
-                        ("p-value", limited(Probability(first.p), self.false_alarms)),
-                    )
+                curve_plot((objective, metric), say("{metric} falls.", metric=Name(metric)), [f.trial for f in found]),
+                table(
+                    ("late cross-entropy, ratio to the first", limited(Number(first.ratio, 2), Number(self.most))),
+                    ("ratios of the best trials", joined(Number(f.ratio, 2) for f in found)),
+                    ("p-value", limited(Probability(first.p), self.false_alarms)),
                 ),
             ),
             changes=(Advise(text=str(action)),),

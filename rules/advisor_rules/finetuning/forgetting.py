@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
-from advisor.computed.space import extension
-from advisor.engine.rule import Count as Points
-from advisor.engine.rule import Grounds, Rule, Share
+from advisor.engine.rule import Count as Points, Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Percent, Probability, joined, limited, say
-from advisor.model.reading import Kind
 from advisor.model.study import Study
+from advisor.model.usual_rates import is_fine_tuning
 from advisor_rules.finetuning._other_data import Decline, declines, other_metrics
 
 _ADVICE = (
@@ -51,10 +48,10 @@ class Forgetting(Rule):
     alarm with TRL is a training that replays old texts, and whose loss on them still rose by 12 to 13 %.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2308.08747, 2405.09673")
-    goal: ClassVar[Goal] = "regularisation"
-    not_for: ClassVar[frozenset[Kind]] = frozenset({"gan"})
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="test", advice="literature", source="arXiv 2308.08747, 2405.09673")
+    goal = "regularisation"
+    not_for = frozenset({"gan"})
 
     best: Points = 5
     """Number of best trials to judge. Our choice."""
@@ -65,7 +62,7 @@ class Forgetting(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding for each metric that declines."""
-        if not extension.is_fine_tuning(study):
+        if not is_fine_tuning(study):
             raise MissingData("no trial is known to start from a pretrained model", needs="design")
         metrics = other_metrics(study)
         if not metrics:
@@ -102,19 +99,17 @@ class Forgetting(Rule):
             subject=metric,
             trials=[d.trial for d in worse],
             evidence=(
-                CurveEvidence(
-                    metrics=(objective, metric),
-                    caption=say(
+                curve_plot(
+                    (objective, metric),
+                    say(
                         "{metric} declines while {objective} improves.", metric=Name(metric), objective=Name(objective)
                     ),
-                    trials=tuple(d.trial.id for d in worse[:5]),
+                    [d.trial for d in worse[:5]],
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("decline, share of the first value", limited(Percent(first.share), Percent(self.material))),
-                        ("declines of the best trials", joined(Percent(d.share) for d in worse)),
-                        ("p-value", limited(Probability(first.p), self.false_alarms)),
-                    )
+                table(
+                    ("decline, share of the first value", limited(Percent(first.share), Percent(self.material))),
+                    ("declines of the best trials", joined(Percent(d.share) for d in worse)),
+                    ("p-value", limited(Probability(first.p), self.false_alarms)),
                 ),
             ),
             changes=(Advise(text=str(action)),),

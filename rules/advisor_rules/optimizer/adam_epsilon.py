@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping
 from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Number, Percent, say
+from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as Counted, Number, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.optimizer import _adam
 
@@ -56,16 +54,14 @@ class AdamEpsilon(Rule):
     epsilon or a tiny factor of the loss and in none of 120 without.
     """
 
-    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
-    grounds: ClassVar[Grounds] = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2309.14322")
-    goal: ClassVar[Goal] = "stability"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-boundary", "curve-still-improving"),
-            shares="study",
-            because="A large epsilon makes all updates smaller, as a lower learning rate would.",
-            waits=False,
-        ),
+    playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
+    grounds = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2309.14322")
+    goal = "stability"
+    explains = Relation(
+        rules=("space-boundary", "curve-still-improving"),
+        shares="study",
+        because="A large epsilon makes all updates smaller, as a lower learning rate would.",
+        waits=False,
     )
 
     share: Factor = 1.0
@@ -77,7 +73,7 @@ class AdamEpsilon(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = [t for t in curve_tails.good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
+        good = [t for t in good_trials(study, self.reach) if _adam.is_adam(t)][: self.best]
         if not good:
             raise MissingData("no good trial is known to use Adam", needs="design")
         read = [e for t in good if (e := _read(study, t)) is not None]
@@ -124,19 +120,17 @@ class AdamEpsilon(Rule):
         self, study: Study, large: list[_EpsilonAndGradient], epsilon: float, typical: float
     ) -> tuple[Evidence, ...]:
         return (
-            CurveEvidence(
-                metrics=(study.signals["grad_norm"],),
-                caption="Below the line, epsilon is larger than the typical gradient of a parameter.",
-                trials=tuple(e.trial.id for e in large),
-                lines=(Line(value=epsilon * math.sqrt(large[0].parameters), label="epsilon × √parameters"),),
+            curve_plot(
+                study.signals["grad_norm"],
+                "Below the line, epsilon is larger than the typical gradient of a parameter.",
+                [e.trial for e in large],
+                lines={"epsilon × √parameters": epsilon * math.sqrt(large[0].parameters)},
             ),
-            FigureEvidence(
-                rows=(
-                    ("epsilon", Number(epsilon)),
-                    ("gradient norm / √parameters, median", Number(typical)),
-                    ("trainable parameters", Number(large[0].parameters)),
-                    ("limit, epsilon / gradient", Number(self.share)),
-                )
+            table(
+                ("epsilon", Number(epsilon)),
+                ("gradient norm / √parameters, median", Number(typical)),
+                ("trainable parameters", Number(large[0].parameters)),
+                ("limit, epsilon / gradient", Number(self.share)),
             ),
         )
 

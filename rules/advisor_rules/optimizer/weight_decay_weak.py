@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
@@ -54,15 +53,13 @@ class WeightDecayWeak(Rule):
     decay is not searched, because it may be intended.
     """
 
-    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
-    grounds: ClassVar[Grounds] = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2405.13698, 2505.13738")
-    goal: ClassVar[Goal] = "regularisation"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-insensitive", "space-boundary", "space-shrink"),
-            shares="subject",
-            because="Weight decay is too weak to have an effect anywhere in this range.",
-        ),
+    playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
+    grounds = Grounds(finding="mechanism", advice="mechanism", source="arXiv 2405.13698, 2505.13738")
+    goal = "regularisation"
+    explains = Relation(
+        rules=("space-insensitive", "space-boundary", "space-shrink"),
+        shares="subject",
+        because="Weight decay is too weak to have an effect anywhere in this range.",
     )
 
     weak: Share = 0.03
@@ -119,16 +116,12 @@ class WeightDecayWeak(Rule):
             subject=searched,
             side=None if searched is None else "low",
             trials=[d.trial for d in decays],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("trial with the strongest decay", Name(strongest.trial.name)),
-                        ("its weight decay", Number(strongest.decay)),
-                        ("its learning rate, summed over the steps", Number(strongest.rate_sum)),
-                        ("length of its training in timescales", Number(strongest.timescales)),
-                        ("limit", say("weights shrink by {weak}", weak=Percent(self.weak))),
-                    )
-                ),
+            evidence=table(
+                ("trial with the strongest decay", Name(strongest.trial.name)),
+                ("its weight decay", Number(strongest.decay)),
+                ("its learning rate, summed over the steps", Number(strongest.rate_sum)),
+                ("length of its training in timescales", Number(strongest.timescales)),
+                ("limit", say("weights shrink by {weak}", weak=Percent(self.weak))),
             ),
             changes=(change,),
         )

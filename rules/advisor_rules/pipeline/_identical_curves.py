@@ -99,7 +99,7 @@ def _changing_curves(study: Study) -> tuple[dict[int, bytes], dict[int, int]]:
     for trial in study.trials:
         if study.ended[trial.index]:
             results = _distinct_result_curves(study, trial)
-            changes = max((_number_of_changes(c) for c in results), default=0)
+            changes = max(((int(np.count_nonzero(np.diff(c.finite.values)))) for c in results), default=0)
             if changes:
                 change_counts[trial.index] = changes
                 curves[trial.index] = b"|".join(
@@ -123,10 +123,6 @@ def _distinct_result_curves(study: Study, trial: Trial) -> list[Curve]:
     """Return the distinct result curves of the trial; empty if none was logged."""
     names = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULTS if s in study.signals)])
     return [study.metric(trial, name) for name in names]
-
-
-def _number_of_changes(curve: Curve) -> int:
-    return int(np.count_nonzero(np.diff(curve.finite.values)))
 
 
 def _varied(settings: Collection[Setting]) -> tuple[str, ...]:

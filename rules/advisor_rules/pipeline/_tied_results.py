@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.pipeline import checkpoints, validation
 from advisor.model.message import Message, Name, Number, Objective, say
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 
 _KEPT = "The checkpoints that these trials kept can be evaluated without new training."

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.pipeline import norms, ranks
 from advisor.computed.pipeline.norms import BatchNorm as Layers
 from advisor.engine.rule import Count, Factor, Rule
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Message, listed, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
@@ -41,8 +40,8 @@ class BatchNorm(Rule):
     convolutions also average over positions. Confidence is therefore 0.8.
     """
 
-    playbook: ClassVar[str] = "Batch normalization implementation details"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Batch normalization implementation details"
+    goal = "pipeline"
 
     few: Count = 16
     """Minimum number of examples for reliable statistics. In published image classification, errors rise with fewer than 16
@@ -115,7 +114,7 @@ class BatchNorm(Rule):
             confidence=0.8,
             subject="batch_norm",
             trials=[t for t, _ in shown_trials],
-            evidence=(FigureEvidence(rows=rows),),
+            evidence=table(*rows),
             changes=(Advise(text=advice),),
         )
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.pipeline import checkpoints
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Item, Message, Name, Objective, Percent, Probability, limited, listed, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
@@ -58,8 +57,8 @@ class CkptBestLost(Rule):
     evaluations, and in all with 20.
     """
 
-    playbook: ClassVar[str] = "Saving checkpoints and retrospectively selecting the best checkpoint"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Saving checkpoints and retrospectively selecting the best checkpoint"
+    goal = "pipeline"
 
     best: Count = 5
     """Maximum number of best trials to examine. Our choice."""
@@ -104,7 +103,7 @@ class CkptBestLost(Rule):
             confidence=_OVERWRITTEN if known else _PERHAPS_OVERWRITTEN,
             subject=study.spec.objective.metric,
             trials=[trial, *later],
-            evidence=(FigureEvidence(rows=(("later trials with the same path", len(later)),)),),
+            evidence=table(("later trials with the same path", len(later))),
             changes=(Advise(text=_OWN_FOLDER),),
         )
 
@@ -122,13 +121,13 @@ class CkptBestLost(Rule):
             subject=metric,
             trials=[r.trial for r in lost_models],
             evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=_caption(len(lost_models), len(trials)),
-                    trials=tuple(r.trial.id for r in lost_models),
+                curve_plot(
+                    metric,
+                    _caption(len(lost_models), len(trials)),
+                    [r.trial for r in lost_models],
                     marks=tuple(m for r in lost_models for m in _curve_marks(r)),
                 ),
-                FigureEvidence(rows=tuple(self._rows(study, trials, top))),
+                table(*self._rows(study, trials, top)),
             ),
             changes=(Advise(text=advice),),
         )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.batch import batches, timing
 from advisor.computed.pipeline import ranks
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, Percent, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
@@ -42,8 +41,8 @@ class EvalBatch(Rule):
     Both sizes are logged facts, so no finding is due to chance. Small batches only cost time, so the finding is a note.
     """
 
-    playbook: ClassVar[str] = "Setting up periodic evaluations"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Setting up periodic evaluations"
+    goal = "pipeline"
 
     time: Share = 1 / 3
     """Share of a training's time for evaluations above which the advice is to evaluate less often, too. Our choice."""
@@ -87,15 +86,11 @@ class EvalBatch(Rule):
             confidence=1.0,
             subject="eval_batch_size",
             trials=small,
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("trials that logged both sizes", known),
-                        ("examples at once per device, evaluations", count_range(evaluated)),
-                        ("examples at once per device, training", count_range(trained)),
-                        ("devices", count_range([ranks.number_of_ranks(t) for t in small])),
-                    )
-                ),
+            evidence=table(
+                ("trials that logged both sizes", known),
+                ("examples at once per device, evaluations", count_range(evaluated)),
+                ("examples at once per device, training", count_range(trained)),
+                ("devices", count_range([ranks.number_of_ranks(t) for t in small])),
             ),
             changes=(Advise(text=str(advice)),),
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import FigureEvidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study
 from advisor_rules.pipeline._evaluation_gaps import Intervals, Timing, timings
@@ -41,8 +40,8 @@ class EvalRegular(Rule):
     much.
     """
 
-    playbook: ClassVar[str] = "Setting up periodic evaluations"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Setting up periodic evaluations"
+    goal = "pipeline"
 
     tolerance: Share = 0.05
     """Maximum difference of a regular interval from the usual interval, as a share of the usual one. Our choice."""
@@ -87,10 +86,8 @@ class EvalRegular(Rule):
             subject=metric,
             trials=trials,
             evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps),
-                    trials=tuple(t.id for t in trials[:5]),
+                curve_plot(
+                    metric, say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps), trials[:5]
                 ),
                 self._figures(irregular, judged_count, by_clock if clock else [], gaps),
             ),
@@ -119,7 +116,7 @@ class EvalRegular(Rule):
         ]
         if by_clock:
             rows.append((f"intervals off by more than {Percent(self.tolerance)}, in seconds", _off(by_clock)))
-        return FigureEvidence(rows=tuple(rows))
+        return table(*rows)
 
 
 def _gap_text(study: Study, irregular: list[Timing]) -> Message:

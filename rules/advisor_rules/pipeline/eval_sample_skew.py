@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, say
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats.heterogeneity import p_of_equal_means
 from advisor_rules.pipeline._eval_samples import Pairs, pairs
+
+_ADVICE = "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare again."
 
 
 class EvalSampleSkew(Rule):
@@ -40,17 +41,12 @@ class EvalSampleSkew(Rule):
     gain, and always if results on the sample are shifted by half of the gain.
     """
 
-    playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
-    goal: ClassVar[Goal] = "pipeline"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=(
-                "eval-size",
-                "curve-step-variance",
-            ),
-            shares="study",
-            because="The evaluations use a sample that misleads, and a new sample will change their noise.",
-        ),
+    playbook = "Choosing a sample for periodic evaluation"
+    goal = "pipeline"
+    explains = Relation(
+        rules=("eval-size", "curve-step-variance"),
+        shares="study",
+        because="The evaluations use a sample that misleads, and a new sample will change their noise.",
     )
 
     material: Share = 0.2
@@ -71,45 +67,30 @@ class EvalSampleSkew(Rule):
             )
         gain, shift, p = _gain(sample_pairs, self.fewest), float(differences.mean()), p_of_equal_means(differences)
         chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
-        rows = self._rows(study, sample_pairs, differences, gain)
+        severity: Severity = "note"
         if len(sample_pairs) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
-            yield self._report(study, _report_wrong_choice(study, chosen, best), "warning", 0.9, [chosen, best], rows)
+            message, severity, confidence = _report_wrong_choice(study, chosen, best), "warning", 0.9
         elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            yield self._report(study, _report_shift(study, shift, gain), "note", 1 - p, sample_pairs, rows)
-
-    def _rows(
-        self, study: Study, sample_pairs: Sequence[Pairs], differences: FloatArray, gain: float
-    ) -> tuple[tuple[str, Item | float], ...]:
-        mean, scatter = study.objective_value(float(differences.mean())), float(differences.std(ddof=1))
-        return (
-            ("trials with both", len(sample_pairs)),
-            ("pairs of evaluations", sum(len(f.whole) for f in sample_pairs)),
-            ("sample minus whole set, mean", mean),
-            ("p-value of the mean", Probability(p_of_equal_means(differences))),
-            ("sample minus whole set, standard deviation", scatter),
-            ("gain from tuning, on the whole set", gain),
-            ("limit, share of this gain", Percent(self.material)),
-        )
-
-    def _report(
-        self,
-        study: Study,
-        message: Message,
-        severity: Severity,
-        confidence: float,
-        sample_pairs: Sequence[Pairs],
-        rows: tuple[tuple[str, Item | float], ...],
-    ) -> Finding:
-        advice = "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare again."
-        return self.finding(
+            message, confidence = _report_shift(study, shift, gain), 1 - p
+        else:
+            return
+        yield self.finding(
             message,
-            action=advice,
+            action=_ADVICE,
             severity=severity,
             confidence=confidence,
             subject=study.spec.objective.metric,
-            trials=[p.trial for p in sample_pairs],
-            evidence=(FigureEvidence(rows=rows),),
-            changes=(Advise(text=advice, new_scores=True),),
+            trials=[pair.trial for pair in ([chosen, best] if severity == "warning" else sample_pairs)],
+            evidence=table(
+                ("trials with both", len(sample_pairs)),
+                ("pairs of evaluations", sum(len(f.whole) for f in sample_pairs)),
+                ("sample minus whole set, mean", study.objective_value(shift)),
+                ("p-value of the mean", Probability(p)),
+                ("sample minus whole set, standard deviation", float(differences.std(ddof=1))),
+                ("gain from tuning, on the whole set", gain),
+                ("limit, share of this gain", Percent(self.material)),
+            ),
+            changes=(Advise(text=_ADVICE, new_scores=True),),
         )
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.curves import noise
-from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, listed, say
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 from advisor_rules.pipeline._tied_results import harder, tied_message
@@ -64,15 +63,13 @@ class EvalSize(Rule):
     the evaluations of one trial, see `curve-step-variance`.
     """
 
-    playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
-    goal: ClassVar[Goal] = "efficiency"
-    compares_results: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("curve-step-variance", "adopt"),
-            shares="study",
-            because="With so few validation examples, different trials look alike.",
-        ),
+    playbook = "Choosing a sample for periodic evaluation"
+    goal = "efficiency"
+    compares_results = True
+    explains = Relation(
+        rules=("curve-step-variance", "adopt"),
+        shares="study",
+        because="With so few validation examples, different trials look alike.",
     )
 
     best: Count = 5
@@ -217,6 +214,6 @@ class EvalSize(Rule):
             confidence=confidence,
             subject=study.spec.objective.metric,
             trials=trials,
-            evidence=(FigureEvidence(rows=rows),),
+            evidence=table(*rows),
             changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_ADVICE, _SEEDS_ADVICE)),),
         )

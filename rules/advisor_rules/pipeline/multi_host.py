@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from advisor.computed.pipeline import norms, ranks
 from advisor.computed.pipeline.ranks import Ranks
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
 from advisor.model.message import say
 from advisor.model.study import Study, Trial
 
@@ -54,8 +53,8 @@ class MultiHost(Rule):
     one batch (tensor or pipeline parallelism) correctly read the same data, and files may have been split before the training.
     """
 
-    playbook: ClassVar[str] = "Considerations for multi-host pipelines"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Considerations for multi-host pipelines"
+    goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per fault."""
@@ -94,7 +93,7 @@ class MultiHost(Rule):
             confidence=fault.confidence,
             subject=fault.fact,
             trials=faulty_trials,
-            evidence=(FigureEvidence(rows=rows),),
+            evidence=table(*rows),
             changes=(Advise(text=fault.advice),),
         )
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Count as Quantity
-from advisor.model.message import Message, Name, Number, Probability, limited, listed, say
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.message import Count as Quantity, Message, Name, Number, Probability, limited, listed, say
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.pipeline._identical_curves import Twins, differ_clearly, read_identical
@@ -44,9 +42,9 @@ class ParamsIgnored(Rule):
     find only copied results.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    goal: ClassVar[Goal] = "pipeline"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Examining the training curves"
+    goal = "pipeline"
+    explains = (
         Relation(
             rules=(
                 "space-boundary",
@@ -67,13 +65,7 @@ class ParamsIgnored(Rule):
             cause_at="everywhere",
         ),
         Relation(
-            rules=(
-                "space-insensitive",
-                "space-boundary",
-                "space-interaction",
-                "space-shrink",
-                "space-scale",
-            ),
+            rules=("space-insensitive", "space-boundary", "space-interaction", "space-shrink", "space-scale"),
             shares="subject",
             because="Its values changed no curve: it does not reach the training, or has no effect by design.",
             cause_at="somewhere",
@@ -174,18 +166,12 @@ class ParamsIgnored(Rule):
             subject=subject,
             trials=trials,
             evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=say("The curves of {metric} are identical.", metric=Name(metric)),
-                    trials=tuple(t.id for t in trials[:5]),
-                ),
-                FigureEvidence(
-                    rows=(
-                        ("groups of identical curves", len(twins)),
-                        ("settings in the group of curves that is least likely by chance", surest.settings),
-                        ("changes of value in its curves", surest.moves),
-                        ("probability that the curves agree by chance", chance),
-                    )
+                curve_plot(metric, say("The curves of {metric} are identical.", metric=Name(metric)), trials[:5]),
+                table(
+                    ("groups of identical curves", len(twins)),
+                    ("settings in the group of curves that is least likely by chance", surest.settings),
+                    ("changes of value in its curves", surest.moves),
+                    ("probability that the curves agree by chance", chance),
                 ),
             ),
             changes=(Advise(text=str(action)),),

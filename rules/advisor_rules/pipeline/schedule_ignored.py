@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model import placeholders
 from advisor.model.change import SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, joined, listed, say
 from advisor.model.space import words_of
 from advisor.model.study import Study
@@ -40,14 +39,12 @@ class ScheduleIgnored(Rule):
     this share without logged rates. The rule is quiet if that is at most half of them.
     """
 
-    playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
-    goal: ClassVar[Goal] = "pipeline"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("schedule-constant", "step-position"),
-            shares="study",
-            because="The study file asks for another schedule than the one that the trials had.",
-        ),
+    playbook = "Which learning rate decay should I use as a default?"
+    goal = "pipeline"
+    explains = Relation(
+        rules=("schedule-constant", "step-position"),
+        shares="study",
+        because="The study file asks for another schedule than the one that the trials had.",
     )
 
     ignored: Share = 0.5
@@ -98,14 +95,11 @@ class ScheduleIgnored(Rule):
 
 
 def _evidence(study: Study, ignoring: Sequence[schedules.Schedule], judged: int) -> tuple[Evidence, ...]:
-    figures = FigureEvidence(
-        rows=(
-            ("trials judged", judged),
-            ("noted schedules", joined(sorted({s.noted or "none" for s in ignoring}))),
-        )
+    figures = table(
+        ("trials judged", judged), ("noted schedules", joined(sorted({s.noted or "none" for s in ignoring})))
     )
     metric = study.signals.get("learning_rate")
     if metric is None:
         return (figures,)
     caption = "The learning rate never falls." if ignoring[0].constant else "The learning rate falls."
-    return (CurveEvidence(metrics=(metric,), caption=caption, trials=tuple(s.trial.id for s in ignoring[:5])), figures)
+    return (curve_plot(metric, caption, [s.trial for s in ignoring[:5]]), figures)

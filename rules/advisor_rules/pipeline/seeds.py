@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.pipeline import ranks
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Count as Quantity
-from advisor.model.message import Item, Message, listed, say
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.message import Count as Quantity, Item, Message, listed, say
 from advisor.model.study import Study, Trial
 
 
@@ -44,8 +42,8 @@ class Seeds(Rule):
     share the data, findings about seeds of ranks have confidence 0.6.
     """
 
-    playbook: ClassVar[str] = "Considerations for multi-host pipelines"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Considerations for multi-host pipelines"
+    goal = "pipeline"
 
     fewest: Count = 3
     """Minimum number of trials with the same seed at which the seed counts as deliberate."""
@@ -128,7 +126,7 @@ class Seeds(Rule):
             confidence=confidence,
             subject="seed",
             trials=trials,
-            evidence=(FigureEvidence(rows=tuple(rows)),),
+            evidence=table(*rows),
             changes=(Advise(text=advice),),
         )
 

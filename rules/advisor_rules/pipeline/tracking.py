@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Code, Item, Message, Name, listed, say
 from advisor.model.study import Study, Trial
 
@@ -38,8 +37,8 @@ class Tracking(Rule):
     about changed code has confidence 0.6.
     """
 
-    playbook: ClassVar[str] = "Setting up experiment tracking"
-    goal: ClassVar[Goal] = "pipeline"
+    playbook = "Setting up experiment tracking"
+    goal = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most two findings: about missing facts, and about changed code."""
@@ -103,6 +102,6 @@ class Tracking(Rule):
             severity="note",
             confidence=confidence,
             trials=trials,
-            evidence=(FigureEvidence(rows=tuple(rows)),),
+            evidence=table(*rows),
             changes=(Advise(text=advice),),
         )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding
 from advisor.model.message import Count, Message, Name, Number, Percent, Probability, limited, say
-from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
@@ -77,10 +75,10 @@ class CompletionsTruncated(Rule):
     completions were cut off, but the blocks differed too much for the test.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(finding="count", advice="literature", source="arXiv 2503.14476")
-    goal: ClassVar[Goal] = "pipeline"
-    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="count", advice="literature", source="arXiv 2503.14476")
+    goal = "pipeline"
+    not_for = policy.NOT_FOR
 
     most: Share = 0.2
     """Maximum acceptable share of truncated completions in the second half of the training. Our choice."""
@@ -124,23 +122,21 @@ class CompletionsTruncated(Rule):
             confidence=(_CONFIDENCE if first.grew or first.rewards is None else _REWARD_RISES) * (1 - p),
             trials=[t.trial for t in cut],
             evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["completions_truncated"],),
-                    caption=say("{share} of the late completions are cut off.", share=Percent(first.late.mean)),
-                    trials=tuple(t.trial.id for t in cut[:5]),
-                    lines=(Line(value=self.most, label="limit"),),
+                curve_plot(
+                    study.signals["completions_truncated"],
+                    say("{share} of the late completions are cut off.", share=Percent(first.late.mean)),
+                    [t.trial for t in cut[:5]],
+                    lines={"limit": self.most},
                     shares=True,
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
-                        ("truncated in the second half", limited(Percent(first.late.mean), Percent(self.most))),
-                        ("p-value of the excess", limited(Probability(p), self.false_alarms)),
-                        (
-                            "p-value of the rise",
-                            limited(Probability(first.late.p_above_other(first.start)), self.false_alarms),
-                        ),
-                    )
+                table(
+                    ("truncated in the first tenth", say("{share}", share=Percent(first.start.mean))),
+                    ("truncated in the second half", limited(Percent(first.late.mean), Percent(self.most))),
+                    ("p-value of the excess", limited(Probability(p), self.false_alarms)),
+                    (
+                        "p-value of the rise",
+                        limited(Probability(first.late.p_above_other(first.start)), self.false_alarms),
+                    ),
                 ),
             ),
             changes=_changes(study, first),

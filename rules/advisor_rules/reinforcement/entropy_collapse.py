@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Percent, Probability, limited, say
-from advisor.model.reading import Kind
 from advisor.model.study import Study
 from advisor_rules.reinforcement._collapse import Collapse, Limits, read
 
@@ -55,10 +53,10 @@ class EntropyCollapse(Rule):
     stands still compares two parts of a noisy curve, and it misses slow rises.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2505.22617, 2503.14476")
-    goal: ClassVar[Goal] = "stability"
-    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="test", advice="literature", source="arXiv 2505.22617, 2503.14476")
+    goal = "stability"
+    not_for = policy.NOT_FOR
 
     collapsed: Share = 0.2
     """Entropy that counts as collapsed, as a share of the start. Our choice."""
@@ -86,6 +84,9 @@ class EntropyCollapse(Rule):
 
     def _finding(self, study: Study, found: Sequence[Collapse], judged: int) -> Finding:
         first = found[0]
+        gain = "gain of the reward in the second half, share of its range"
+        left = "entropy after the collapse, share of the start"
+        p = "p-value of an entropy below half of the start"
         return self.finding(
             say(
                 "The entropy of {trial} falls to {share} of its start by {step}, and its reward ends near {reward} without a gain, "
@@ -102,30 +103,21 @@ class EntropyCollapse(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - first.p),
             trials=[c.trial for c in found],
-            evidence=self._evidence(study, found),
-            changes=(Advise(text=_ADVICE),),
-        )
-
-    def _evidence(self, study: Study, found: Sequence[Collapse]) -> tuple[Evidence, ...]:
-        first = found[0]
-        gain = "gain of the reward in the second half, share of its range"
-        left = "entropy after the collapse, share of the start"
-        p = "p-value of an entropy below half of the start"
-        return (
-            CurveEvidence(
-                metrics=(study.signals["policy_entropy"],),
-                caption="The entropy falls to near zero early.",
-                trials=tuple(c.trial.id for c in found[:5]),
-                marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
-                lines=(Line(value=self.collapsed * first.start, label="collapsed"),),
-            ),
-            FigureEvidence(
-                rows=(
+            evidence=(
+                curve_plot(
+                    study.signals["policy_entropy"],
+                    "The entropy falls to near zero early.",
+                    [c.trial for c in found[:5]],
+                    marks=tuple(Mark(trial=c.trial.id, step=c.step, label="collapsed") for c in found[:5]),
+                    lines={"collapsed": self.collapsed * first.start},
+                ),
+                table(
                     (left, limited(Percent(first.share), Percent(self.collapsed))),
                     (gain, limited(Percent(first.gain), Percent(self.gain))),
                     (p, limited(Probability(first.p), self.false_alarms)),
                     ("late reward", Number(first.reward)),
                     ("reward at no entropy by the law of Cui et al.", Number(first.ceiling)),
-                )
+                ),
             ),
+            changes=(Advise(text=_ADVICE),),
         )

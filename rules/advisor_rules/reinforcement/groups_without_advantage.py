@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding
 from advisor.model.message import Count, Name, Percent, Probability, limited, say
 from advisor.model.parameter_kinds import batch_size
-from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, mean_level
 
@@ -64,17 +62,15 @@ class GroupsWithoutAdvantage(Rule):
     with too hard or too easy prompts, by hand-written GRPO and by TRL's trainer.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(finding="count", advice="mechanism", source="arXiv 2503.14476")
-    goal: ClassVar[Goal] = "efficiency"
-    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("entropy-collapse",),
-            shares="trials",
-            because="Few groups have an advantage, so the policy learns from few prompts.",
-            waits=False,
-        ),
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2503.14476")
+    goal = "efficiency"
+    not_for = policy.NOT_FOR
+    explains = Relation(
+        rules=("entropy-collapse",),
+        shares="trials",
+        because="Few groups have an advantage, so the policy learns from few prompts.",
+        waits=False,
     )
 
     most: Share = 0.5
@@ -127,28 +123,22 @@ class GroupsWithoutAdvantage(Rule):
             severity="warning",
             confidence=_CONFIDENCE * (1 - first.p(self.most)),
             trials=[s.trial for s in wasted],
-            evidence=self._evidence(study, wasted, judged),
-            changes=(Advise(text=_ADVICE), *change),
-        )
-
-    def _evidence(self, study: Study, wasted: Sequence[_GroupShares], judged: int) -> tuple[Evidence, ...]:
-        first = wasted[0]
-        return (
-            CurveEvidence(
-                metrics=(study.signals["groups_without_advantage"],),
-                caption="Most groups have no advantage from the start.",
-                trials=tuple(s.trial.id for s in wasted[:5]),
-                lines=(Line(value=self.most, label="half of the groups"),),
-                shares=True,
-            ),
-            FigureEvidence(
-                rows=(
+            evidence=(
+                curve_plot(
+                    study.signals["groups_without_advantage"],
+                    "Most groups have no advantage from the start.",
+                    [s.trial for s in wasted[:5]],
+                    lines={"half of the groups": self.most},
+                    shares=True,
+                ),
+                table(
                     ("share at the start", limited(Percent(first.start.mean), Percent(self.most))),
                     ("share over the training", limited(Percent(first.whole.mean), Percent(self.most))),
                     ("p-value of the larger", limited(Probability(first.p(self.most)), self.false_alarms)),
                     ("trials", say("{n} of {of}", n=len(wasted), of=judged)),
-                )
+                ),
             ),
+            changes=(Advise(text=_ADVICE), *change),
         )
 
 

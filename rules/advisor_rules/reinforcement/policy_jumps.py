@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.reinforcement import policy
-from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding
+from advisor.model.learning_rate import rate_name
 from advisor.model.message import Count, Message, Name, Number, Probability, limited, say
-from advisor.model.reading import Kind
 from advisor.model.space import round_significant
 from advisor.model.study import Study, Trial
 from advisor.stats.spikes import outliers
@@ -72,16 +70,14 @@ class PolicyJumps(Rule):
     and many steps on each batch, by hand-written GRPO and by TRL's trainer with `beta` of 0.001.
     """
 
-    playbook: ClassVar[str] = "Potential fixes for common instability patterns"
-    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 1707.06347")
-    goal: ClassVar[Goal] = "stability"
-    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("entropy-collapse", "groups-without-advantage"),
-            shares="trials",
-            because="The policy jumped, and what it samples since then is nearly always the same.",
-        ),
+    playbook = "Potential fixes for common instability patterns"
+    grounds = Grounds(finding="test", advice="literature", source="arXiv 1707.06347")
+    goal = "stability"
+    not_for = policy.NOT_FOR
+    explains = Relation(
+        rules=("entropy-collapse", "groups-without-advantage"),
+        shares="trials",
+        because="The policy jumped, and what it samples since then is nearly always the same.",
     )
 
     factor: Factor = 10.0
@@ -134,18 +130,16 @@ class PolicyJumps(Rule):
             confidence=_UNTESTED if p is None else _CONFIDENCE * (1 - p),
             trials=[j.trial for j in jumps],
             evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["policy_kl"],),
-                    caption="The policy jumps away from its reference.",
-                    trials=tuple(j.trial.id for j in jumps[:5]),
+                curve_plot(
+                    study.signals["policy_kl"],
+                    "The policy jumps away from its reference.",
+                    [j.trial for j in jumps[:5]],
                     marks=tuple(Mark(trial=j.trial.id, step=j.step, label="jump") for j in jumps[:5]),
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
-                        ("largest ratio to the running median", limited(Number(worst.ratio), Number(self.factor))),
-                        ("p-value", "not tested" if p is None else limited(Probability(p), limit)),
-                    )
+                table(
+                    ("trials that jump", say("{n} of {of}", n=len(jumps), of=judged)),
+                    ("largest ratio to the running median", limited(Number(worst.ratio), Number(self.factor))),
+                    ("p-value", "not tested" if p is None else limited(Probability(p), limit)),
                 ),
             ),
             changes=changes,
@@ -170,18 +164,16 @@ class PolicyJumps(Rule):
             confidence=_CONFIDENCE * (1 - first.p),
             trials=[d.trial for d in found],
             evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["policy_kl"], study.signals["policy_reward"]),
-                    caption="The policy is far from its reference and earns less than at its start.",
-                    trials=tuple(d.trial.id for d in found[:5]),
+                curve_plot(
+                    (study.signals["policy_kl"], study.signals["policy_reward"]),
+                    "The policy is far from its reference and earns less than at its start.",
+                    [d.trial for d in found[:5]],
                     marks=tuple(Mark(trial=d.trial.id, step=d.step, label="far away") for d in found[:5]),
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("KL divergence in the second half", limited(Number(first.kl), Number(self.far))),
-                        ("mean reward in the second half", limited(Number(first.after), Number(first.before))),
-                        ("p-value", limited(Probability(first.p), limit)),
-                    )
+                table(
+                    ("KL divergence in the second half", limited(Number(first.kl), Number(self.far))),
+                    ("mean reward in the second half", limited(Number(first.after), Number(first.before))),
+                    ("p-value", limited(Probability(first.p), limit)),
                 ),
             ),
             changes=changes,
@@ -190,7 +182,7 @@ class PolicyJumps(Rule):
 
 def _slower(study: Study) -> tuple[tuple[Change, ...], Message]:
     """Return (changes, advice in words): search lower learning rates if the study searches the learning rate."""
-    name = instability.rate_name(study)
+    name = rate_name(study)
     domain = study.searched.get(name) if name is not None else None
     if name is None or domain is None or domain.low is None or domain.high is None or domain.low <= 0:
         return (Advise(text=_ADVICE),), say(_ADVICE)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from advisor.computed.reinforcement import policy
 from advisor.engine.rule import Factor, Grounds, Relation, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal
+from advisor.model.evidence import CurveEvidence, FigureEvidence, curve_plot, table
+from advisor.model.finding import Finding
 from advisor.model.message import Count, Name, Number, Probability, limited, say
-from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
@@ -76,18 +74,14 @@ class RolloutMismatch(Rule):
     is doubled.
     """
 
-    playbook: ClassVar[str] = "Examining the training curves"
-    grounds: ClassVar[Grounds] = Grounds(
-        finding="count", advice="literature", source="documentation of TRL and ms-swift"
-    )
-    goal: ClassVar[Goal] = "pipeline"
-    not_for: ClassVar[frozenset[Kind]] = policy.NOT_FOR
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("entropy-collapse", "policy-jumps"),
-            shares="trials",
-            because="The trainer learns from completions of another policy.",
-        ),
+    playbook = "Examining the training curves"
+    grounds = Grounds(finding="count", advice="literature", source="documentation of TRL and ms-swift")
+    goal = "pipeline"
+    not_for = policy.NOT_FOR
+    explains = Relation(
+        rules=("entropy-collapse", "policy-jumps"),
+        shares="trials",
+        because="The trainer learns from completions of another policy.",
     )
 
     most: Factor = 0.2
@@ -139,22 +133,20 @@ class RolloutMismatch(Rule):
         first = apart[0]
         early, late = first.halves
         return (
-            CurveEvidence(
-                metrics=(study.signals["rollout_mismatch"],),
-                caption="The engine and the trainer disagree about the sampled words.",
-                trials=tuple(m.trial.id for m in apart[:5]),
-                lines=(Line(value=self.most, label="limit"),),
+            curve_plot(
+                study.signals["rollout_mismatch"],
+                "The engine and the trainer disagree about the sampled words.",
+                [m.trial for m in apart[:5]],
+                lines={"limit": self.most},
             ),
-            FigureEvidence(
-                rows=(
-                    ("difference in the first tenth, nats", Number(first.start.mean)),
-                    ("difference in the first half, nats", limited(Number(early.mean), Number(self.most))),
-                    ("difference in the second half, nats", limited(Number(late.mean), Number(self.most))),
-                    ("p-value of the excess", limited(Probability(first.p_above(self.most)), self.false_alarms)),
-                    (
-                        "p-value of the rise",
-                        limited(Probability(first.larger.p_above_other(first.start)), self.false_alarms),
-                    ),
-                )
+            table(
+                ("difference in the first tenth, nats", Number(first.start.mean)),
+                ("difference in the first half, nats", limited(Number(early.mean), Number(self.most))),
+                ("difference in the second half, nats", limited(Number(late.mean), Number(self.most))),
+                ("p-value of the excess", limited(Probability(first.p_above(self.most)), self.false_alarms)),
+                (
+                    "p-value of the rise",
+                    limited(Probability(first.larger.p_above_other(first.start)), self.false_alarms),
+                ),
             ),
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.computed.stability import instability
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, Line
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Item, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import BoolArray, FloatArray, IntArray, Side, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
@@ -79,7 +79,7 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
 
 def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
     """Return the change to search the two decades below all tried learning rates, if every trial failed by instability."""
-    rates = instability.learning_rates(study)
+    rates = learning_rates(study)
     if rates is None or not unstable or not np.isfinite(rates[1]).any():
         return ()
     lowest = float(np.nanmin(rates[1]))

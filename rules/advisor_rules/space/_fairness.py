@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray, Side
-from advisor.stats import best_of, boundaries
+from advisor.stats import best_of, boundaries, ranks
 from advisor_rules.space._compared_values import varied
 
 DOUBT = 0.1
@@ -75,7 +75,7 @@ def partly_tried_groups(
         if not ends or np.isfinite(costs[in_group]).sum() < 2:
             continue
         own = boundaries.fit_responses(
-            [_stretch_range(u[in_group]) for u in numeric], [], boundaries.rank_scores(costs[in_group]), edge
+            [_stretch_range(u[in_group]) for u in numeric], [], ranks.rank_scores(costs[in_group]), edge
         )
         for axis, side, at, beyond, end_p in ends:
             u, low = numeric[axis], side == "low"
@@ -144,7 +144,7 @@ def groups_cut_short(
     own = [np.where(varied(u[won]), u[won], np.nan) for u in numeric]
     if not any(varied(u) for u in own):
         return []
-    theirs = boundaries.fit_responses(own, [], boundaries.rank_scores(costs[won]), edge)
+    theirs = boundaries.fit_responses(own, [], ranks.rank_scores(costs[won]), edge)
     lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_POINTS]
     found = []
     for group in lost:
@@ -172,7 +172,7 @@ def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other:
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():
         return 1.0
-    values = np.concatenate([boundaries.rank_scores(costs[g & having]) for g in (one, other)])
+    values = np.concatenate([ranks.rank_scores(costs[g & having]) for g in (one, other)])
     at = np.concatenate([positions[g & having] for g in (one, other)])
     pull = -values * (at - at.mean()) * (1 if side == "high" else -1)
     label = np.arange(len(pull)) < (one & having).sum()

@@ -7,7 +7,7 @@ from scipy import stats
 
 from advisor.computed.space.settings import Settings
 from advisor.model.space import FloatArray
-from advisor.stats import boundaries
+from advisor.stats import boundaries, ranks
 
 _MAX_RESULTS = 1000
 """Maximum number of results to use in the test of normality."""
@@ -39,7 +39,7 @@ def p_of_noise(tried: Settings, max_sd: float) -> float:
     axes = [*tried.numeric.values(), *tried.choices.values()]
     if bound <= _MAX_P_WITHOUT_AXES or not axes:
         return min(1.0, bound)
-    p_axes = float(boundaries.p_of_crowding(np.stack(axes, axis=1), boundaries.rank_scores(tried.costs)).min())
+    p_axes = float(boundaries.p_of_crowding(np.stack(axes, axis=1), ranks.rank_scores(tried.costs)).min())
     return min(1.0, 2 * min(_combined_p(p_normal, p_axes), p_scatter))
 
 

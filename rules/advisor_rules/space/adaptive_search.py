@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.space import sampler
 from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Probability, say
 from advisor.model.study import Study
 from advisor_rules.space import _rows
@@ -37,10 +36,8 @@ class AdaptiveSearch(Rule):
     The p-value is from a permutation test of the trials' order. Confidence is one minus the p-value.
     """
 
-    playbook: ClassVar[str] = (
-        "Why use quasi-random search instead of more sophisticated black box optimization algorithms?"
-    )
-    goal: ClassVar[Goal] = "efficiency"
+    playbook = "Why use quasi-random search instead of more sophisticated black box optimization algorithms?"
+    goal = "efficiency"
 
     false_alarms: Share = 0.05
     """Maximum probability, per study, that the rule calls a sampler adaptive that ignores results."""
@@ -65,10 +62,6 @@ class AdaptiveSearch(Rule):
                 action=INSTEAD,
                 severity="note",
                 confidence=1 - p,
-                evidence=(
-                    FigureEvidence(
-                        rows=(_rows.probability("probability of such closeness by chance", p, self.false_alarms),)
-                    ),
-                ),
+                evidence=table(_rows.probability("probability of such closeness by chance", p, self.false_alarms)),
                 changes=(Advise(text=INSTEAD),),
             )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Relation, Rule
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.change import RunPlan
 from advisor.model.evidence import AxisEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Setting, listed, say
 from advisor.model.study import Study
 
@@ -35,9 +34,9 @@ class OptimizerRates(Rule):
     Confidence is 1, because the rule only reads names and needs no estimate.
     """
 
-    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
-    goal: ClassVar[Goal] = "sampling"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
+    goal = "sampling"
+    explains = (
         Relation(
             rules=(
                 "space-boundary",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, Line, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Number, Probability, Setting, say
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
@@ -48,8 +47,8 @@ class RegulariserFloor(Rule):
     towards the high end (Spearman's rank correlation, one-sided). If the range was not declared, the finding is a note.
     """
 
-    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
-    goal: ClassVar[Goal] = "boundary"
+    playbook = "Identifying scientific, nuisance, and fixed hyperparameters"
+    goal = "boundary"
     strong: Share = _regularisers.STRONG
     """Minimum share of dropped units or smoothed labels at the low end of a linear range at which the regularisation counts as
     strong."""
@@ -105,11 +104,9 @@ class RegulariserFloor(Rule):
                     next_low=floor,
                     next_high=high,
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
-                        ("probability of as good results towards high values by chance", say("{p}", p=Probability(p))),
-                    )
+                table(
+                    ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
+                    ("probability of as good results towards high values by chance", say("{p}", p=Probability(p))),
                 ),
             ),
             changes=_changes(name, parameter, str(why)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,13 +12,12 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
+from advisor.model.evidence import AxisEvidence, FigureEvidence, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, Setting, listed, say
 from advisor.model.space import counts_training
 from advisor.model.study import Study
-from advisor.stats import difference, group_effect, screening
+from advisor.stats import difference, group_effect, ranks
 from advisor_rules.space import _compared_values
 from advisor_rules.space._compared_values import varied
 
@@ -53,10 +52,10 @@ class ScientificEffect(Rule):
     called one worse in 0 to 2 % of 100 studies, and in 5 % of 300 studies in which values had different best learning rates.
     """
 
-    playbook: ClassVar[str] = "Extracting insight from experimental results"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
+    playbook = "Extracting insight from experimental results"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
 
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
@@ -159,7 +158,7 @@ class ScientificEffect(Rule):
             weaker = say("{count} hyperparameters with weaker effects", count=question.asked - self.most)
             distance_rows.append(("not compared", weaker))
         caption = say("The best trials of each value of {name} show what it reaches.", name=Name(comparison.name))
-        return AxisEvidence(parameter=comparison.name, caption=caption), FigureEvidence(rows=(*bests, *distance_rows))
+        return AxisEvidence(parameter=comparison.name, caption=caption), table(*bests, *distance_rows)
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def _rank_values(study: Study) -> Callable[[tuple[_compared_values.Compared, lis
 
     def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
         comparison, _ = answerable
-        (log_p,) = screening.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
+        (log_p,) = ranks.log_p_values([], [comparison.groups.astype(np.float64)], comparison.costs)
         return comparison.name in study.inferred, float(log_p)
 
     return key
@@ -214,7 +213,7 @@ def _compare_values(
     numeric = [u[mine] for n, u in comparison.numeric.items() if varied(u[mine]) and not counts_training(n)]
     choices = [u[mine] for u in comparison.choices.values() if varied(u[mine])]
     if len(numeric) + len(choices) > others:
-        strongest = np.argsort(screening.log_p_values(numeric, choices, costs), kind="stable")[:others]
+        strongest = np.argsort(ranks.log_p_values(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
         numeric = [u for i, u in enumerate(numeric) if i in strongest]
     return _ValueComparison(comparison, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)

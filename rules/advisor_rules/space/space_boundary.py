@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, FigureEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Setting, say
 from advisor.model.space import IntArray, Side, counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
-from advisor.stats import boundaries
+from advisor.stats import boundaries, ranks
 from advisor_rules.space import _boundary_text, _extension, _rows
 
 
@@ -57,14 +56,14 @@ class SpaceBoundary(Rule):
     further out, the next round extends the range again.
     """
 
-    playbook: ClassVar[str] = "Identifying bad search space boundaries"
-    goal: ClassVar[Goal] = "boundary"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
-    predicts: ClassVar[Expectation] = "best-beyond"
-    before_exploitation: ClassVar[Settled | None] = "quiet"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Identifying bad search space boundaries"
+    goal = "boundary"
+    compares_results = True
+    needs_order = True
+    probes = frozenset({"learning-rate"})
+    predicts = "best-beyond"
+    before_exploitation = "quiet"
+    explains = (
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
             shares="low rates",
@@ -167,14 +166,12 @@ class SpaceBoundary(Rule):
         self, study: Study, tried: settings.Settings, name: str, crowded: boundaries.CrowdedEnd, good: IntArray
     ) -> FigureEvidence:
         chance = "probability by chance that results improve as clearly towards this end"
-        return FigureEvidence(
-            rows=(
-                _rows.tried_row(tried),
-                _boundary_text.outer_row(tried, name, crowded.side, good),
-                _rows.probability(f"{chance} (permutation test of all settings)", crowded.p, self.false_alarms),
-                _rows.share("simulated fits that are best at this end", crowded.probability, self.likely),
-                _rows.range_row(study, name),
-            )
+        return table(
+            _rows.tried_row(tried),
+            _boundary_text.outer_row(tried, name, crowded.side, good),
+            _rows.probability(f"{chance} (permutation test of all settings)", crowded.p, self.false_alarms),
+            _rows.share("simulated fits that are best at this end", crowded.probability, self.likely),
+            _rows.range_row(study, name),
         )
 
 
@@ -218,7 +215,7 @@ def _cluster_without_best_two(tried: settings.Settings, name: str, side: Side, l
     known = rest[np.isfinite(tried.numeric[name][rest])]
     if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
         return False
-    p = boundaries.p_of_crowding(tried.numeric[name][known][:, None], boundaries.rank_scores(tried.costs[known]))
+    p = boundaries.p_of_crowding(tried.numeric[name][known][:, None], ranks.rank_scores(tried.costs[known]))
     return bool(p[0, 0 if side == "low" else 1] <= level)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.computed.stability import instability
-from advisor.engine.rule import Factor, Rule, Settled, Share
+from advisor.engine.rule import Factor, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import Domain, Side, to_scale
 from advisor.model.study import Study, Trial
@@ -42,10 +41,10 @@ class SpaceBoundaryInfeasible(Rule):
     p-value. If failures are random, the rule fired in at most 5 % of 300 simulated studies.
     """
 
-    playbook: ClassVar[str] = "Identifying bad search space boundaries"
-    goal: ClassVar[Goal] = "stability"
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    playbook = "Identifying bad search space boundaries"
+    goal = "stability"
+    probes = frozenset({"learning-rate"})
+    before_exploitation = "not-fired"
 
     purity: Share = 0.8
     """Minimum share of failed trials among those beyond the threshold."""
@@ -71,7 +70,7 @@ class SpaceBoundaryInfeasible(Rule):
         lacking = settings.out_of_memory_settings(study, tried)
         if not (tried.failed & ~lacking).any():
             return
-        rates = instability.learning_rates(study)
+        rates = learning_rates(study)
         sides: tuple[tuple[Side, ...], ...] = tuple(
             ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )
@@ -146,12 +145,10 @@ class SpaceBoundaryInfeasible(Rule):
     ) -> tuple[Evidence, ...]:
         return (
             AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
-            FigureEvidence(
-                rows=(
-                    _rows.tried_row(tried),
-                    _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
-                    _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
-                )
+            table(
+                _rows.tried_row(tried),
+                _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
+                _rows.probability("probability of such a threshold by chance", region.p, self.false_alarms),
             ),
         )
 

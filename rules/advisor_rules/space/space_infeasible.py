@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.space import failures, settings
-from advisor.computed.stability import instability
-from advisor.engine.rule import Count as CountOf
-from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count as CountOf, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Count, Message, Probability, limited, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
@@ -56,12 +55,12 @@ class SpaceInfeasible(Rule):
     found in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
     """
 
-    playbook: ClassVar[str] = "Extracting insight from experimental results"
-    goal: ClassVar[Goal] = "infeasible"
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
-    predicts: ClassVar[Expectation] = "fewer-failures"
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Extracting insight from experimental results"
+    goal = "infeasible"
+    probes = frozenset({"learning-rate"})
+    predicts = "fewer-failures"
+    before_exploitation = "not-fired"
+    explains = (
         Relation(
             rules=("stability-early", "stability-mid", "stability-spikes"),
             shares="trials",
@@ -129,20 +128,18 @@ class SpaceInfeasible(Rule):
             trials=[t for t in study.trials if failed.any[t.index]],
             evidence=(
                 *(cut.evidence if cut is not None else ()),
-                FigureEvidence(
-                    rows=(
-                        ("trials that ended", say("{ended}", ended=ended_count)),
-                        *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(failed)),
-                        _rows.share("share that failed", count / ended_count, self.share),
-                        (
-                            "probability of a region this clear by chance",
-                            limited(Probability(cut.p), Probability(self.false_alarms))
-                            if cut is not None and cut.p < 1
-                            else "no test"
-                            if cut is not None
-                            else "no region",
-                        ),
-                    )
+                table(
+                    ("trials that ended", say("{ended}", ended=ended_count)),
+                    *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(failed)),
+                    _rows.share("share that failed", count / ended_count, self.share),
+                    (
+                        "probability of a region this clear by chance",
+                        limited(Probability(cut.p), Probability(self.false_alarms))
+                        if cut is not None and cut.p < 1
+                        else "no test"
+                        if cut is not None
+                        else "no region",
+                    ),
                 ),
             ),
             changes=changes,
@@ -182,7 +179,7 @@ def _low_rates(study: Study, failed: failures.Failures) -> str:
     """Return advice if all failed trials learned nothing, and their learning rates are below the best trial's and mostly below
     those of the other trials.
     """
-    found, best = instability.learning_rates(study), study.ranked()[:1]
+    found, best = learning_rates(study), study.ranked()[:1]
     if found is None or not best or (failed.any & ~failed.stuck).any():
         return ""
     rates = found[1]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.space import importance, sampler
-from advisor.engine.rule import Count, Expectation, Rule, Share
+from advisor.engine.rule import Count, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, FixParameter
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, Evidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, listed, say
 from advisor.model.space import BoolArray, Domain, Value, is_learning_rate
 from advisor.model.study import Study
@@ -57,11 +56,11 @@ class SpaceInsensitive(Rule):
     the rule requires more.
     """
 
-    playbook: ClassVar[str] = "Exploration vs exploitation"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    predicts: ClassVar[Expectation] = "no-worse"
+    playbook = "Exploration vs exploitation"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
+    predicts = "no-worse"
 
     share: Share = 0.15
     """Maximum importance of a negligible hyperparameter, as a share of the greatest importance. Fixing it changes results by less
@@ -154,11 +153,9 @@ class SpaceInsensitive(Rule):
             severity="note",
             confidence=small,
             subject=found.names[axis],
-            evidence=(
-                AxisEvidence(
-                    parameter=found.names[axis],
-                    caption=say("The trials with {values} show the effect of {name}.", values=values, name=name),
-                ),
+            evidence=AxisEvidence(
+                parameter=found.names[axis],
+                caption=say("The trials with {values} show the effect of {name}.", values=values, name=name),
             ),
             changes=(Advise(text=str(advice)),),
         )
@@ -216,14 +213,12 @@ class SpaceInsensitive(Rule):
                 parameter=name,
                 caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name)),
             ),
-            FigureEvidence(
-                rows=(
-                    *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
-                    _rows.probability(
-                        f"probability of less than {Percent(self.share)} of the top one", small, self.certainty
-                    ),
-                    _rows.probability("probability of as much in random results", found.p, self.false_alarms),
-                )
+            table(
+                *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
+                _rows.probability(
+                    f"probability of less than {Percent(self.share)} of the top one", small, self.certainty
+                ),
+                _rows.probability("probability of as much in random results", found.p, self.false_alarms),
             ),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, limited, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
@@ -47,16 +46,14 @@ class SpaceInteraction(Rule):
     With half as much noise as signal, it found the pair in 47 to 67 % with 8 to 16 settings, and in 90 % or more with at least 24.
     """
 
-    playbook: ClassVar[str] = "Exploration vs exploitation"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-insensitive",),
-            shares="subject",
-            because="Its effect depends on the other hyperparameter and is small only on average over that one.",
-        ),
+    playbook = "Exploration vs exploitation"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
+    explains = Relation(
+        rules=("space-insensitive",),
+        shares="subject",
+        because="Its effect depends on the other hyperparameter and is small only on average over that one.",
     )
 
     most: Count = 3
@@ -135,12 +132,10 @@ class SpaceInteraction(Rule):
                     )
                     for one, other in ((little, great), (great, little))
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("variation explained by the interaction", limited(interval, Percent(self.material))),
-                        _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
-                        _rows.probability("probability of this strength without interaction", p, self.false_alarms),
-                    )
+                table(
+                    ("variation explained by the interaction", limited(interval, Percent(self.material))),
+                    _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
+                    _rows.probability("probability of this strength without interaction", p, self.false_alarms),
                 ),
             ),
             changes=(Advise(text=str(advice)),),

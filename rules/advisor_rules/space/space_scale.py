@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, FigureEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, say
 from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
@@ -46,16 +45,14 @@ class SpaceScale(Rule):
     that should be linear in 11 to 23 %, 49 to 83 % and 93 to 99 %.
     """
 
-    playbook: ClassVar[str] = "Identifying bad search space boundaries"
-    goal: ClassVar[Goal] = "boundary"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-boundary", "space-shrink", "space-insensitive"),
-            shares="subject",
-            because="On the scale that was searched, all good values are crowded at one end of the range.",
-        ),
+    playbook = "Identifying bad search space boundaries"
+    goal = "boundary"
+    compares_results = True
+    needs_order = True
+    explains = Relation(
+        rules=("space-boundary", "space-shrink", "space-insensitive"),
+        shares="subject",
+        because="On the scale that was searched, all good values are crowded at one end of the range.",
     )
 
     span: Factor = 10.0
@@ -149,11 +146,9 @@ class SpaceScale(Rule):
 
     def _figures(self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float) -> FigureEvidence:
         old = study.spec.parameters[name].scale
-        return FigureEvidence(
-            rows=(
-                _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
-                _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
-                _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
-                _rows.range_row(study, name),
-            )
+        return table(
+            _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
+            _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
+            _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
+            _rows.range_row(study, name),
         )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.space import promising, sampler, settings
-from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetRange
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 from advisor.model.words import capitalise
-from advisor.stats import boundaries, widening
+from advisor.stats import boundaries, ranks, widening
 from advisor_rules.space import _good_region, _rows
 
 
@@ -55,12 +54,12 @@ class SpaceShrink(Rule):
     rule found an optimum half a range wide in 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
     """
 
-    playbook: ClassVar[str] = "After exploration concludes"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    predicts: ClassVar[Expectation] = "denser"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "After exploration concludes"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
+    predicts = "denser"
+    explains = (
         Relation(
             rules=("space-insensitive",),
             shares="subject",
@@ -184,7 +183,7 @@ class SpaceShrink(Rule):
                     next_low=low,
                     next_high=high,
                 ),
-                FigureEvidence(rows=self._figures(study, tried, name, part, kept_range, p, len(having))),
+                table(*self._figures(study, tried, name, part, kept_range, p, len(having))),
             ),
             changes=(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),),
         )
@@ -261,7 +260,7 @@ def _optimum_intervals(tried: settings.Settings) -> dict[str, tuple[float, float
     levels = np.cumsum([len(np.unique(u)) for u in choices])
     used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
     fitted = boundaries.fit_responses(
-        list(tried.numeric.values()), used_choices, boundaries.rank_scores(tried.costs), edge=0.1
+        list(tried.numeric.values()), used_choices, ranks.rank_scores(tried.costs), edge=0.1
     )
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 

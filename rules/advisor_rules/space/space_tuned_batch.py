@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.batch import throughput
 from advisor.computed.space import settings
-from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Setting, say
+from advisor.model.evidence import AxisEvidence, Evidence, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_of
+from advisor.model.message import Count as CountOf, Message, Name, Setting, say
 from advisor.model.prediction import round_significant
 from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter
@@ -51,14 +49,12 @@ class SpaceTunedBatch(Rule):
     The rule only counts and needs no estimate. Confidence is the share of the batch sizes with too few learning rates.
     """
 
-    playbook: ClassVar[str] = "Why shouldn't the batch size be tuned to directly improve validation set performance?"
-    goal: ClassVar[Goal] = "sampling"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-boundary", "space-insensitive", "space-interaction"),
-            shares="subject",
-            because="Batch sizes were compared at learning rates that suit some of them better than others.",
-        ),
+    playbook = "Why shouldn't the batch size be tuned to directly improve validation set performance?"
+    goal = "sampling"
+    explains = Relation(
+        rules=("space-boundary", "space-insensitive", "space-interaction"),
+        shares="subject",
+        because="Batch sizes were compared at learning rates that suit some of them better than others.",
     )
 
     settings: Count = 3
@@ -143,11 +139,9 @@ class SpaceTunedBatch(Rule):
     def _evidence(self, name: str, rates: Message, tuned: IntArray) -> tuple[Evidence, ...]:
         return (
             AxisEvidence(parameter=name, caption=say("Each batch size was tried with {rates}.", rates=rates)),
-            FigureEvidence(
-                rows=(
-                    ("learning rates per batch size", say(", ".join(map(str, tuned[:20])))),
-                    ("minimum for a tuned batch size", say("{minimum}", minimum=self.settings)),
-                )
+            table(
+                ("learning rates per batch size", say(", ".join(map(str, tuned[:20])))),
+                ("minimum for a tuned batch size", say("{minimum}", minimum=self.settings)),
             ),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Change, FixParameter, SetField
-from advisor.model.evidence import AxisEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Count, Name, Setting, say
 from advisor.model.space import BoolArray, FloatArray, as_number, counts_training
 from advisor.model.study import Study
@@ -40,9 +39,9 @@ class SpaceTunedSteps(Rule):
     trial differs, which may be a test run.
     """
 
-    playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
+    playbook = "Deciding how long to train when training is not compute-bound"
+    goal = "sampling"
+    compares_results = True
 
     rounding: Share = 0.02
     """Maximum relative difference in length times batch size at which trials count as seeing equally many examples. It is not 0,
@@ -119,7 +118,7 @@ class SpaceTunedSteps(Rule):
             confidence=1.0,
             subject=what.text,
             trials=[t for t in study.trials if study.ended[t.index] and math.isfinite(lengths[t.index])],
-            evidence=(*axis, FigureEvidence(rows=rows)),
+            evidence=(*axis, table(*rows)),
             changes=_fixed(study, name, lengths == best, best, why),
         )
 

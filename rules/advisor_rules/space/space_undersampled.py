@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.curves import noise
 from advisor.computed.pipeline import validation
 from advisor.computed.space import rerun, sampler, settings
-from advisor.engine.rule import Count, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, limited, say
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
@@ -55,17 +55,15 @@ class SpaceUndersampled(Rule):
     earlier results, confidence is lower.
     """
 
-    playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    before_exploitation: ClassVar[Settled | None] = "quiet"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-insensitive",),
-            shares="study",
-            because="Too few trials lie in the good region to show what matters there.",
-        ),
+    playbook = "How many trials are needed to get good results with quasi-random search?"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
+    before_exploitation = "quiet"
+    explains = Relation(
+        rules=("space-insensitive",),
+        shares="study",
+        because="Too few trials lie in the good region to show what matters there.",
     )
 
     little: Share = 0.1
@@ -156,7 +154,7 @@ class SpaceUndersampled(Rule):
             severity="note",
             confidence=gain.sure,
             trials=[t for i in near for t in tried.trials[i][:1]],
-            evidence=(FigureEvidence(rows=self._figures(study, tried, halves, limit, gain)),),
+            evidence=table(*self._figures(study, tried, halves, limit, gain)),
             changes=(more, *([Advise(text=FEWER)] if count > 1 else [])),
         )
 

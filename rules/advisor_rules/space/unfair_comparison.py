@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,10 +11,9 @@ from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Percent, say
+from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as CountOf, Message, Name, Number, Objective, Percent, say
 from advisor.model.space import Domain, range_scale
 from advisor.model.study import Study
 from advisor.model.words import count
@@ -52,11 +50,11 @@ class UnfairComparison(Rule):
     results does neglect some values; with one, the rule fired in 0 to 58 % of studies, as a note.
     """
 
-    playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
-    goal: ClassVar[Goal] = "sampling"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Striking a balance between informative and affordable experiments"
+    goal = "sampling"
+    compares_results = True
+    needs_order = True
+    explains = (
         Relation(
             rules=("space-insensitive", "space-interaction", "scientific-effect"),
             shares="subject",
@@ -178,12 +176,10 @@ class UnfairComparison(Rule):
                 trials=tuple(t.id for t in comparison.with_value(end.group)),
                 lines=(Line(value=at, label=f"end of the range of {who}"),),
             ),
-            FigureEvidence(
-                rows=(
-                    ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
-                    _rows.probability(early, end.p, self.false_alarms),
-                    ("simulated fits that are best at that end", say("{p}", p=Percent(end.probability))),
-                )
+            table(
+                ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
+                _rows.probability(early, end.p, self.false_alarms),
+                ("simulated fits that are best at that end", say("{p}", p=Percent(end.probability))),
             ),
         )
 
@@ -207,15 +203,13 @@ class UnfairComparison(Rule):
                 AxisEvidence(
                     parameter=axis, caption=say(better, who=who, axis=Name(axis)), trials=tuple(t.id for t in shown)
                 ),
-                FigureEvidence(
-                    rows=(
-                        _rows.probability(
-                            "probability by chance that results improve as clearly towards that end (permutation test)",
-                            end.p,
-                            self.false_alarms,
-                        ),
-                        _rows.share("simulated fits that are best at that end", end.probability, self.certainty),
-                    )
+                table(
+                    _rows.probability(
+                        "probability by chance that results improve as clearly towards that end (permutation test)",
+                        end.p,
+                        self.false_alarms,
+                    ),
+                    _rows.share("simulated fits that are best at that end", end.probability, self.certainty),
                 ),
             ),
             changes=_advise_wider_range(axis, domain, end, str(lost)),
@@ -236,13 +230,11 @@ class UnfairComparison(Rule):
                     caption=say("Nearly all trials with {who} end alike or fail.", who=who),
                     trials=tuple(t.id for t in shown),
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("settings", why),
-                        _rows.probability(
-                            "probability of this result if all values train equally well", p, self.false_alarms / 2
-                        ),
-                    )
+                table(
+                    ("settings", why),
+                    _rows.probability(
+                        "probability of this result if all values train equally well", p, self.false_alarms / 2
+                    ),
                 ),
             ),
             changes=(
@@ -269,14 +261,10 @@ class UnfairComparison(Rule):
             confidence=(1 - few.p) * (1 - few.chance / 2),
             subject=comparison.name,
             trials=comparison.with_value(few.group),
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("successful settings", say("{counts}", counts=counts)),
-                        _rows.probability(rare, few.p, self.false_alarms),
-                        _rows.probability("probability of the lead with as few trials", few.chance, self.certainty),
-                    )
-                ),
+            evidence=table(
+                ("successful settings", say("{counts}", counts=counts)),
+                _rows.probability(rare, few.p, self.false_alarms),
+                _rows.probability("probability of the lead with as few trials", few.chance, self.certainty),
             ),
             changes=_advise_repeats(trials, counts, advice),
         )

@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import Blowup
 from advisor.model.change import SetRange
-from advisor.model.evidence import CurveEvidence, Line, Mark
+from advisor.model.evidence import CurveEvidence, Mark, curve_plot
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import round_significant
 from advisor.model.spec import Parameter
@@ -130,12 +130,12 @@ class UnstableTrials:
     def curves(self, label: str, *more: str) -> CurveEvidence:
         """Return the curves of the first unstable trials, marked with `label`; more: further metrics to show."""
         shown_blowups, limit = self.blowups[:5], self.worst.limit
-        return CurveEvidence(
-            metrics=(self.worst.metric, *more),
-            caption=say("{what}.", what=self.worst.sentence()),
-            trials=tuple(b.trial.id for b in shown_blowups),
+        return curve_plot(
+            (self.worst.metric, *more),
+            say("{what}.", what=self.worst.sentence()),
+            [b.trial for b in shown_blowups],
             marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown_blowups),
-            lines=(Line(value=limit, label="limit of noise"),) if math.isfinite(limit) else (),
+            lines={"limit of noise": limit} if math.isfinite(limit) else {},
         )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
-from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Grounds, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal
+from advisor.model.evidence import curve_plot, table
+from advisor.model.finding import Finding
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Count, Message, Name, Number, Probability, joined, limited, say
 from advisor.model.space import round_significant
 from advisor.model.study import Study
@@ -55,9 +54,9 @@ class AttentionLogits(Rule):
     The factor of ten and the tenth are our choice. Confidence is 0.9 times one minus the p-value.
     """
 
-    playbook: ClassVar[str] = "Potential fixes for common instability patterns"
-    grounds: ClassVar[Grounds] = Grounds(finding="test", advice="literature", source="arXiv 2309.14322, 2302.05442")
-    goal: ClassVar[Goal] = "stability"
+    playbook = "Potential fixes for common instability patterns"
+    grounds = Grounds(finding="test", advice="literature", source="arXiv 2309.14322, 2302.05442")
+    goal = "stability"
 
     factor: Factor = 10.0
     """Minimum ratio of a trial's late logits to the largest late logits of a good trial. Our choice."""
@@ -100,24 +99,16 @@ class AttentionLogits(Rule):
             subject=study.signals["attention_logit"],
             trials=[e.trial for e in grown],
             evidence=(
-                CurveEvidence(
-                    metrics=(study.signals["attention_logit"],),
-                    caption="The logits grow in trials that end worse.",
-                    trials=tuple(e.trial.id for e in [*grown[:4], good[0]]),
+                curve_plot(
+                    study.signals["attention_logit"],
+                    "The logits grow in trials that end worse.",
+                    [e.trial for e in [*grown[:4], good[0]]],
                 ),
-                FigureEvidence(
-                    rows=(
-                        (
-                            "late logits of these trials",
-                            joined(Number(round_significant(e.size), 2) for e in grown[:5]),
-                        ),
-                        ("largest late logit of a good trial", Number(largest, 2)),
-                        (
-                            "smallest ratio",
-                            limited(Number(min(e.size for e in grown) / largest, 2), Number(self.factor)),
-                        ),
-                        ("p-value", limited(Probability(p), self.false_alarms / len(judged))),
-                    )
+                table(
+                    ("late logits of these trials", joined(Number(round_significant(e.size), 2) for e in grown[:5])),
+                    ("largest late logit of a good trial", Number(largest, 2)),
+                    ("smallest ratio", limited(Number(min(e.size for e in grown) / largest, 2), Number(self.factor))),
+                    ("p-value", limited(Probability(p), self.false_alarms / len(judged))),
                 ),
             ),
             changes=(Advise(text=str(action)),),
@@ -126,7 +117,7 @@ class AttentionLogits(Rule):
 
 def _action(study: Study, good: Sequence[Logits], grown: Sequence[Logits]) -> Message:
     """Return the advice, with the lowest learning rate of the trials with grown logits if all good trials have lower ones."""
-    high, low = ([instability.rate_of(study, e.trial) for e in part] for part in (grown, good))
+    high, low = ([rate_of(study, e.trial) for e in part] for part in (grown, good))
     known = [rate for rate in (*high, *low) if math.isfinite(rate)]
     if len(known) < len(high) + len(low) or len(set(known)) == 1:
         return say("Normalise queries and keys (QK-norm).")

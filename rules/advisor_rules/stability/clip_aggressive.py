@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, FigureEvidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
 from advisor.model.optimizers import optimizer_name, optimizer_of
 from advisor.model.space import FloatArray
@@ -48,15 +47,13 @@ class ClipAggressive(Rule):
     the rule fired in at most 4.5 % of simulated studies.
     """
 
-    playbook: ClassVar[str] = "Gradient clipping"
-    goal: ClassVar[Goal] = "stability"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-insensitive", "space-boundary"),
-            shares="rates",
-            because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
-            min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
-        ),
+    playbook = "Gradient clipping"
+    goal = "stability"
+    explains = Relation(
+        rules=("space-insensitive", "space-boundary"),
+        shares="rates",
+        because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
+        min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
     )
 
     most: Share = 0.5
@@ -70,7 +67,7 @@ class ClipAggressive(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_trials(study, self.reach)[: self.best]
+        good = good_trials(study, self.reach)[: self.best]
         judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
         if not judged_trials:
             raise MissingData(
@@ -114,16 +111,11 @@ class ClipAggressive(Rule):
 
     def _figures(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
         most = Percent(self.most)
-        return FigureEvidence(
-            rows=(
-                ("share of clipped updates", joined(Percent(c.share) for c in judged_trials)),
-                ("logged points", joined(Number(c.points) for c in judged_trials)),
-                (
-                    "p-value of the share",
-                    say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most),
-                ),
-                ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
-            )
+        return table(
+            ("share of clipped updates", joined(Percent(c.share) for c in judged_trials)),
+            ("logged points", joined(Number(c.points) for c in judged_trials)),
+            ("p-value of the share", say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most)),
+            ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
         )
 
 
@@ -149,14 +141,14 @@ def _curves(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
     if not study.has("grad_norm") or not math.isfinite(first.threshold):
         return ()
     return (
-        CurveEvidence(
-            metrics=(study.signals["grad_norm"],),
-            caption=say(
+        curve_plot(
+            study.signals["grad_norm"],
+            say(
                 "The gradient norm of {trial} exceeds its threshold in {share} of the updates.",
                 trial=Name(first.trial.name),
                 share=Percent(first.share),
             ),
-            trials=(first.trial.id,),
-            lines=(Line(value=first.threshold, label="clipping threshold"),),
+            [first.trial],
+            lines={"clipping threshold": first.threshold},
         ),
     )

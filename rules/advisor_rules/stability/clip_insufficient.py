@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
 from advisor.stats import spikes, tails
@@ -36,8 +35,8 @@ class ClipInsufficient(Rule):
     If losses fall and norms are log-normal, the rule never fired in simulated studies.
     """
 
-    playbook: ClassVar[str] = "Gradient clipping"
-    goal: ClassVar[Goal] = "stability"
+    playbook = "Gradient clipping"
+    goal = "stability"
 
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
@@ -167,22 +166,17 @@ def _evidence(worst: _Instability, clip: int, at: Message | str, limits: Message
     clips = worst.clipping
     limit_is_known = "norm" in worst.metric and math.isfinite(clips.threshold)
     return (
-        CurveEvidence(
-            metrics=(worst.metric,),
-            caption=say("{trial} is unstable despite clipping{at}.", trial=Name(clips.trial.name), at=at),
-            trials=(clips.trial.id,),
+        curve_plot(
+            worst.metric,
+            say("{trial} is unstable despite clipping{at}.", trial=Name(clips.trial.name), at=at),
+            [clips.trial],
             marks=(Mark(trial=clips.trial.id, step=worst.step, label="unstable"),),
-            lines=(Line(value=clips.threshold, label="clipping threshold"),) if limit_is_known else (),
+            lines={"clipping threshold": clips.threshold} if limit_is_known else {},
         ),
-        FigureEvidence(
-            rows=(
-                ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
-                (
-                    "share of clipped updates",
-                    Percent(clips.share, 1) if clips.points else "unknown",
-                ),
-                ("p-value over all trials judged", Probability(worst.p)),
-                ("thresholds", limits),
-            )
+        table(
+            ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
+            ("share of clipped updates", Percent(clips.share, 1) if clips.points else "unknown"),
+            ("p-value over all trials judged", Probability(worst.p)),
+            ("thresholds", limits),
         ),
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.engine.rule import Count, Factor, Grounds, Relation, Rule
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Name, Number, joined, say
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as Counted, Name, Number, joined, say
 from advisor.model.study import Study
 from advisor_rules.stability import _overflow
 
@@ -47,15 +45,13 @@ class LossScale(Rule):
     `GradScaler`; fairseq and DeepSpeed stop a training whose scale reaches its minimum.
     """
 
-    playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
-    grounds: ClassVar[Grounds] = Grounds(finding="mechanism", advice="mechanism", source="PyTorch's GradScaler")
-    goal: ClassVar[Goal] = "stability"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("curve-worse-than-chance", "curve-saturated"),
-            shares="trials",
-            because="Skipped steps do not train the model.",
-        ),
+    playbook = "How can optimization failures be debugged and mitigated?"
+    grounds = Grounds(finding="mechanism", advice="mechanism", source="PyTorch's GradScaler")
+    goal = "stability"
+    explains = Relation(
+        rules=("curve-worse-than-chance", "curve-saturated"),
+        shares="trials",
+        because="Skipped steps do not train the model.",
     )
 
     room: Factor = 128.0
@@ -110,19 +106,17 @@ class LossScale(Rule):
     def _evidence(self, study: Study, affected: list[_overflow.Overflow]) -> tuple[Evidence, ...]:
         shown = affected[:5]
         return (
-            CurveEvidence(
-                metrics=(study.signals["loss_scale"],),
-                caption="The loss scale falls on, because lowering it does not prevent the overflow.",
-                trials=tuple(o.trial.id for o in shown),
+            curve_plot(
+                study.signals["loss_scale"],
+                "The loss scale falls on, because lowering it does not prevent the overflow.",
+                [o.trial for o in shown],
                 marks=tuple(Mark(trial=o.trial.id, step=o.first, label="skipped in vain") for o in shown),
-                lines=(Line(value=1.0, label="scale 1"),),
+                lines={"scale 1": 1.0},
             ),
-            FigureEvidence(
-                rows=(
-                    ("skipped in vain in the second half, by trial", joined(str(o.in_vain) for o in shown)),
-                    ("minimum for a finding", self.fewest),
-                    ("largest gradient norm", joined(Number(o.gradient) for o in shown)),
-                    ("65,504 / (scale × largest gradient) at the end", joined(Number(o.room) for o in shown)),
-                )
+            table(
+                ("skipped in vain in the second half, by trial", joined(str(o.in_vain) for o in shown)),
+                ("minimum for a finding", self.fewest),
+                ("largest gradient norm", joined(Number(o.gradient) for o in shown)),
+                ("65,504 / (scale × largest gradient) at the end", joined(Number(o.room) for o in shown)),
             ),
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Number, Probability, say
 from advisor.model.study import Study, Trial
 
@@ -47,9 +46,9 @@ class ResidualNorm(Rule):
     such models are stable, the rule fired in at most 1 % of simulated studies.
     """
 
-    playbook: ClassVar[str] = "Potential fixes for common instability patterns"
-    goal: ClassVar[Goal] = "stability"
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
+    playbook = "Potential fixes for common instability patterns"
+    goal = "stability"
+    probes = frozenset({"learning-rate", "early-instability"})
 
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
@@ -111,18 +110,16 @@ class ResidualNorm(Rule):
             subject=worst.trial.facts.get("model"),
             trials=which,
             evidence=(
-                CurveEvidence(
-                    metrics=(worst.metric,),
-                    caption=say("{what}.", what=what),
-                    trials=tuple(t.id for t in which[:5]),
+                curve_plot(
+                    worst.metric,
+                    say("{what}.", what=what),
+                    which[:5],
                     marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]),
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("trials judged", say("{n} ({unstable} unstable)", n=instabilities.judged, unstable=unstable)),
-                        ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
-                        ("p-value of the instability", test),
-                    )
+                table(
+                    ("trials judged", say("{n} ({unstable} unstable)", n=instabilities.judged, unstable=unstable)),
+                    ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
+                    ("p-value of the instability", test),
                 ),
             ),
             changes=(Advise(text=_ACTIONS[kind]),),

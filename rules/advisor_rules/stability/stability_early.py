@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.curves import noise as noise_between
-from advisor.computed.curves.curve_tails import NOISE_BOUND
+from advisor.computed.curves.noise import NOISE_BOUND
 from advisor.computed.decision import repeats
 from advisor.computed.stability import instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
+from advisor.model.evidence import FigureEvidence, table
+from advisor.model.finding import Finding, MissingData, Severity
+from advisor.model.learning_rate import rate_of
 from advisor.model.message import Name, Number, Percent, Probability, say
-from advisor.model.reading import Kind
 from advisor.model.study import Study
 from advisor_rules.stability._unstable import UnstableTrials, find_unstable, search_lower
 
@@ -61,13 +60,13 @@ class StabilityEarly(Rule):
     with heavy-tailed noise.
     """
 
-    playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
-    goal: ClassVar[Goal] = "stability"
-    while_running: ClassVar[bool] = True
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
-    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning"})
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "How can optimization failures be debugged and mitigated?"
+    goal = "stability"
+    while_running = True
+    probes = frozenset({"learning-rate", "early-instability"})
+    not_for = frozenset({"reinforcement-learning"})
+    before_exploitation = "not-fired"
+    explains = (
         Relation(
             rules=("space-infeasible",),
             shares="trials",
@@ -119,7 +118,7 @@ class StabilityEarly(Rule):
         if unstable is None:
             _require_dense_starts(study, blowups)
             return
-        lowest_rate = min((instability.rate_of(study, t) for t in unstable.trials), default=math.nan)
+        lowest_rate = min((rate_of(study, t) for t in unstable.trials), default=math.nan)
         lower, severity = unstable.lower_rates(study, self.false_alarms), _severity(study, unstable)
         harmless = _HARMLESS_ADVICE
         if unstable.improves_upwards(study, self.false_alarms):
@@ -143,21 +142,15 @@ class StabilityEarly(Rule):
             rise=Percent(self.material),
             steps=self.lasting,
         )
-        return FigureEvidence(
-            rows=(
-                (
-                    "trials judged",
-                    say(
-                        "{judged} ({n} unstable early)",
-                        judged=instability_found.judged,
-                        n=len(instability_found.blowups),
-                    ),
-                ),
-                ("points early in training", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
-                ("first value, worst level, limit of noise", worst.levels),
-                ("p-value over all trials judged", Probability(instability_found.p)),
-                ("thresholds", limits),
-            )
+        return table(
+            (
+                "trials judged",
+                say("{judged} ({n} unstable early)", judged=instability_found.judged, n=len(instability_found.blowups)),
+            ),
+            ("points early in training", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
+            ("first value, worst level, limit of noise", worst.levels),
+            ("p-value over all trials judged", Probability(instability_found.p)),
+            ("thresholds", limits),
         )
 
 

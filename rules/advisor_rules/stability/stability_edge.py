@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.space import extension, failures, settings
 from advisor.computed.stability import clipping, instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, RunPlan, SetRange
-from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import AxisEvidence, Evidence, Line, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.space import BoolArray, FloatArray, as_number, words_of
 from advisor.model.study import Study, Trial
@@ -63,13 +64,13 @@ class StabilityEdge(Rule):
     results improve up to the edge, it fired in 3 % of studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
     """
 
-    playbook: ClassVar[str] = "Identifying unstable workloads"
-    goal: ClassVar[Goal] = "stability"
-    compares_results: ClassVar[bool] = True
-    needs_order: ClassVar[bool] = True
-    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Identifying unstable workloads"
+    goal = "stability"
+    compares_results = True
+    needs_order = True
+    probes = frozenset({"learning-rate", "early-instability"})
+    before_exploitation = "not-fired"
+    explains = (
         Relation(
             rules=("space-boundary-infeasible", "space-infeasible", "space-boundary"),
             shares="end",
@@ -104,7 +105,7 @@ class StabilityEdge(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the learning rate."""
-        searched_rates = instability.learning_rates(study)
+        searched_rates = learning_rates(study)
         if searched_rates is None:
             raise MissingData(
                 "no learning rate was varied among the trials; search rates above and below the present one",
@@ -162,19 +163,21 @@ class StabilityEdge(Rule):
         failed_steps = steps[tried.failed & (rates >= edge.edge * (1 - 1e-9))]
         return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
-    def _finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
-        edge, rate, region, _ = steep_edge
-        low, high = float(f"{rate / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
-        why = (
-            f"Training fails at {plain_number(edge, 3)}; once it is stable, "
-            f"up to {plain_number(self.raise_to, 3)} times that may train"
-        )
+    def _higher_range(self, study: Study, name: str, edge: float, rate: float) -> SetRange:
+        """Return the learning rates to search once training is stable at the edge."""
+        high = float(f"{self.raise_to * edge:.3g}")
+        stable = f"Training fails at {plain_number(edge, 3)}; once it is stable,"
+        why = f"{stable} up to {plain_number(self.raise_to, 3)} times that may train"
         usual_rates = extension.usual_rates(study, name)
         if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_FACTOR * edge)):
             high = float(f"{limit:.3g}")
-            why = f"Training fails at {plain_number(edge, 3)}; once it is stable, higher rates may train. "
-            why += f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
-        higher = SetRange(parameter=name, low=low, high=high, scale="log", why=why)
+            unusual = f"Rates above {plain_number(usual_rates.high, 3)} are unusual for {usual_rates.training}"
+            why = f"{stable} higher rates may train. {unusual}"
+        return SetRange(parameter=name, low=float(f"{rate / 2:.3g}"), high=high, scale="log", why=why)
+
+    def _finding(self, study: Study, name: str, steep_edge: _StabilityLimit, best: Trial) -> Finding:
+        edge, rate, region, _ = steep_edge
+        higher = self._higher_range(study, name, edge, rate)
         failing = failures.failures(study).any
         failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
@@ -195,7 +198,7 @@ class StabilityEdge(Rule):
             action=say(
                 "Make training stable, with a warmup first, then search {name} up to {high}. Lower it only as a last resort.",
                 name=Name(name),
-                high=Number(high),
+                high=Number(higher.high),
             ),
             severity="critical",
             confidence=1 - max(region.p, steep_edge.turns),
@@ -221,20 +224,18 @@ class StabilityEdge(Rule):
                 next_low=higher.low,
                 next_high=higher.high,
             ),
-            FigureEvidence(
-                rows=(
-                    ("best learning rate", Number(rate)),
-                    ("lowest unstable learning rate", Number(edge)),
-                    (
-                        "failed from there on",
-                        say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),
-                    ),
-                    ("p-value of this arrangement of failures", chance),
-                    (
-                        f"p-value that results turn before 1/{self.gain:g} of that rate",
-                        say("{p} (limit {limit})", p=Probability(turns), limit=Number(self.improves)),
-                    ),
-                )
+            table(
+                ("best learning rate", Number(rate)),
+                ("lowest unstable learning rate", Number(edge)),
+                (
+                    "failed from there on",
+                    say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),
+                ),
+                ("p-value of this arrangement of failures", chance),
+                (
+                    f"p-value that results turn before 1/{self.gain:g} of that rate",
+                    say("{p} (limit {limit})", p=Probability(turns), limit=Number(self.improves)),
+                ),
             ),
         )
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.stability import clipping, instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Change
-from advisor.model.evidence import Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import spikes, tails
@@ -52,10 +51,10 @@ class StabilityMid(Rule):
     rate, a restart of the schedule looks like a jump.
     """
 
-    playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
-    goal: ClassVar[Goal] = "stability"
-    before_exploitation: ClassVar[Settled | None] = "not-fired"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "How can optimization failures be debugged and mitigated?"
+    goal = "stability"
+    before_exploitation = "not-fired"
+    explains = (
         Relation(
             rules=("space-infeasible",),
             shares="trials",
@@ -145,20 +144,16 @@ class StabilityMid(Rule):
         ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")
         return (
             instability_found.curves("jump", *([study.signals["grad_norm"]] if norm else [])),
-            FigureEvidence(
-                rows=(
-                    (
-                        "trials judged",
-                        say(
-                            "{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.blowups)
-                        ),
-                    ),
-                    ("points judged", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
-                    ("level before, after, limit of noise", worst.levels),
-                    ("p-value over all trials judged", Probability(instability_found.p)),
-                    ("gradient norm there, over its running median", ratio),
-                    ("thresholds", limits),
-                )
+            table(
+                (
+                    "trials judged",
+                    say("{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.blowups)),
+                ),
+                ("points judged", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
+                ("level before, after, limit of noise", worst.levels),
+                ("p-value over all trials judged", Probability(instability_found.p)),
+                ("gradient norm there, over its running median", ratio),
+                ("thresholds", limits),
             ),
         )
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, HistogramEvidence, Line, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import CurveEvidence, Evidence, HistogramEvidence, Line, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
@@ -48,9 +47,9 @@ class StabilitySpikes(Rule):
     the steps in 95 % of 60 studies.
     """
 
-    playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
-    goal: ClassVar[Goal] = "stability"
-    while_running: ClassVar[bool] = True
+    playbook = "How can optimization failures be debugged and mitigated?"
+    goal = "stability"
+    while_running = True
 
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
@@ -128,24 +127,17 @@ class StabilitySpikes(Rule):
         return loss.judged == len(spiky) and not loss.unstable
 
     def _evidence(
-        self,
-        study: Study,
-        worst: _TrialWithOutliers,
-        which: Sequence[Trial],
-        norms: FloatArray,
-        test: _Test,
+        self, study: Study, worst: _TrialWithOutliers, which: Sequence[Trial], norms: FloatArray, test: _Test
     ) -> tuple[Evidence, ...]:
         metric = study.signals["grad_norm"]
         return (
             _curves(metric, worst, which),
             _norm_histogram(metric, instability.late_norms(study, which), norms),
-            FigureEvidence(
-                rows=(
-                    ("trials judged", say("{judged} ({n} with outliers)", judged=test.trials, n=len(which))),
-                    *_ratio_rows(worst, test),
-                    ("p-value over all trials judged", Probability(test.p)),
-                    ("minimum ratio", Number(self.factor)),
-                )
+            table(
+                ("trials judged", say("{judged} ({n} with outliers)", judged=test.trials, n=len(which))),
+                *_ratio_rows(worst, test),
+                ("p-value over all trials judged", Probability(test.p)),
+                ("minimum ratio", Number(self.factor)),
             ),
         )
 
@@ -189,14 +181,14 @@ class _TrialWithOutliers:
 
 def _curves(metric: str, worst: _TrialWithOutliers, which: Sequence[Trial]) -> CurveEvidence:
     """Return the curves of these norms, with marks at the outliers of the worst trial."""
-    return CurveEvidence(
-        metrics=(metric,),
-        caption=say(
+    return curve_plot(
+        metric,
+        say(
             "The norm of {trial} lies far above its running median at {where}.",
             trial=Name(worst.trial.name),
             where=worst.where,
         ),
-        trials=tuple(t.id for t in which[:5]),
+        which[:5],
         marks=tuple(
             Mark(
                 trial=worst.trial.id,

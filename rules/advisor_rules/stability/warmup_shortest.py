@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from advisor.computed.space import failures
 from advisor.computed.stability import clipping, instability, loss_blowups, warmups
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
-from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import FigureEvidence, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_name, rate_of
 from advisor.model.message import Message, Name, Number, Percent, joined, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
@@ -47,9 +47,9 @@ class WarmupShortest(Rule):
     probability that one more trial with such a warmup is stable (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
     """
 
-    playbook: ClassVar[str] = "Learning rate warmup"
-    goal: ClassVar[Goal] = "stability"
-    probes: ClassVar[frozenset[str]] = frozenset({"warmup"})
+    playbook = "Learning rate warmup"
+    goal = "stability"
+    probes = frozenset({"warmup"})
 
     lasting: Count = 10
     """Minimum number of steps for which a loss stays high; the same as in `stability-early`."""
@@ -73,7 +73,7 @@ class WarmupShortest(Rule):
             raise MissingData(
                 "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat it"
             )
-        result = _WarmupTrials(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
+        result = _WarmupTrials(study, name, max(rate_of(study, t.trial) for t in tried), tried)
         yield self._shortest(result) if result.stable else self._no_stable_warmup(result)
 
     def _warmups_by_length(self, study: Study, name: str) -> list[_Warmup]:
@@ -176,7 +176,7 @@ class WarmupShortest(Rule):
         )
         lengths = joined(Number(t.steps) for t in stable), joined(map(Number, unstable))
         rows = (("stable", lengths[0] or "none"), ("unstable", lengths[1] or "none"), ("thresholds", limits))
-        return (FigureEvidence(rows=rows),)
+        return (table(*rows),)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class _WarmupTrials:
     @property
     def rate_name(self) -> str:
         """Name of the learning rate."""
-        return instability.rate_name(self.study) or "the learning rate"
+        return rate_name(self.study) or "the learning rate"
 
     @property
     def at_rate(self) -> Message:

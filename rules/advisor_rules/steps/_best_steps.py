@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed.curves import curve_tails
+from advisor.computed.curves.good_trials import good_trials
 from advisor.computed.steps import schedules
-from advisor.model.evidence import Evidence, FigureEvidence, HistogramEvidence, Line
+from advisor.computed.steps.schedules import rate_at_end
+from advisor.model.evidence import Evidence, HistogramEvidence, Line, table
 from advisor.model.message import Item, Message, Percent, joined, say
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
 
@@ -46,12 +49,12 @@ def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[Bes
     Trials that were evaluated at fewer than `evaluations` steps, or that were cut short soon after their best step, are left out.
     """
     placed = []
-    for trial in curve_tails.good_trials(study, reach)[:best]:
+    for trial in good_trials(study, reach)[:best]:
         curve = study.cost_curve(trial).finite
         if len(np.unique(curve.steps)) < evaluations:
             continue
         last = int(curve.steps[-1])
-        total = max(curve_tails.planned_length(study, trial, last), 1)
+        total = max(study.planned_length(trial, last), 1)
         place, tied = trend.step_position(curve.steps, curve.values, total=total)
         if study.cut_short(trial) and place * total > 0.5 * last:
             continue
@@ -103,13 +106,7 @@ def _values_text(values: list[Item]) -> Message:
 
 
 def late_trials(
-    study: Study,
-    placed: Sequence[BestStep],
-    share: float,
-    *,
-    decayed: float,
-    material: float,
-    alpha: float,
+    study: Study, placed: Sequence[BestStep], share: float, *, decayed: float, material: float, alpha: float
 ) -> LateTrials:
     """Return the good trials whose best step lies in the last `share` of the steps.
 
@@ -118,13 +115,13 @@ def late_trials(
     """
     late_bests = [p for p in placed if p.place > 1 - share]
     endings = [curve_tails.constant_rate_end(study, p.trial) for p in late_bests]
-    rates = [curve_tails.rate_at_end(study, p.trial) for p in late_bests]
+    rates = [rate_at_end(study, p.trial) for p in late_bests]
     near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
     improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]
     gains = [_late_gain(study, p, share) for p in late_bests]
     left_to_others, longer = curve_tails.needs_longer_training(study, alpha), None
     if 2 * len(improving_endings) > len(placed) and not left_to_others:
-        longer = curve_tails.round_up(
+        longer = round_up(
             np.median([p.steps for p in late_bests]) * float(np.median([e.stretch for e in improving_endings]))
         )
     return LateTrials(
@@ -159,7 +156,7 @@ def evidence(
             counts=tuple(counts.tolist()),
             lines=tuple(Line(value=value, label=label) for label, value in lines.items()),
         ),
-        FigureEvidence(rows=(("best trials", len(at)), ("best steps, share of training", places), *rows)),
+        table(("best trials", len(at)), ("best steps, share of training", places), *rows),
     )
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
+from advisor.computed.steps.schedules import good_schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Percent, joined, say
-from advisor.model.space import Value
+from advisor.model.space import Value, round_up
 from advisor.model.study import Study
 from advisor.stats import trend
 
@@ -43,14 +42,12 @@ class DecayTooLow(Rule):
     %, and an exponential decay to a thousandth just under half; the rule fires for none of them.
     """
 
-    playbook: ClassVar[str] = "Deciding how long to train when training is compute-bound"
-    goal: ClassVar[Goal] = "steps"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("curve-saturated", "step-position", "steps-compute-bound"),
-            shares="trials",
-            because="The curve is flat because the learning rate is almost zero there.",
-        ),
+    playbook = "Deciding how long to train when training is compute-bound"
+    goal = "steps"
+    explains = Relation(
+        rules=("curve-saturated", "step-position", "steps-compute-bound"),
+        shares="trials",
+        because="The curve is flat because the learning rate is almost zero there.",
     )
 
     tiny: Share = 0.03
@@ -66,7 +63,7 @@ class DecayTooLow(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_schedules(study, self.reach, self.best)
+        good = good_schedules(study, self.reach, self.best)
         judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
         if not judged_schedules:
             raise MissingData(
@@ -93,7 +90,7 @@ class DecayTooLow(Rule):
 
     def _finding(self, study: Study, judged_count: int, wasted: list[_TinyPhase]) -> Finding:
         share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
-        decay = curve_tails.round_up(float(np.median([w.start - w.peak for w in wasted])))
+        decay = round_up(float(np.median([w.start - w.peak for w in wasted])))
         total = round(float(np.median([w.schedule.rates.steps[-1] for w in wasted]))) + 1
         plan: dict[str, Value] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
         kind = wasted[0].schedule.noted
@@ -135,19 +132,17 @@ class DecayTooLow(Rule):
             gain=Percent(self.gain),
         )
         return (
-            CurveEvidence(
-                metrics=(study.signals["learning_rate"],),
-                caption=say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
-                trials=tuple(w.schedule.trial.id for w in wasted),
+            curve_plot(
+                study.signals["learning_rate"],
+                say("The learning rate is below {tiny} of its peak for most of the steps.", tiny=tiny),
+                [w.schedule.trial for w in wasted],
                 marks=tuple(Mark(trial=w.schedule.trial.id, step=w.start, label="tiny from here on") for w in wasted),
-                lines=(Line(value=self.tiny * peak, label=f"{tiny} of the peak"),),
+                lines={f"{tiny} of the peak": self.tiny * peak},
             ),
-            FigureEvidence(
-                rows=(
-                    ("steps at a tiny rate, share of all", joined(Percent(w.share) for w in wasted)),
-                    ("gain there, share of the whole", joined(Percent(w.gained, 1) for w in wasted)),
-                    ("thresholds", limits),
-                )
+            table(
+                ("steps at a tiny rate, share of all", joined(Percent(w.share) for w in wasted)),
+                ("gain there, share of the whole", joined(Percent(w.gained, 1) for w in wasted)),
+                ("thresholds", limits),
             ),
         )
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
+from advisor.computed.steps.schedules import good_schedules
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as Counted
-from advisor.model.message import Item, Message, Name, Probability, joined, say
+from advisor.model.evidence import Evidence, Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.message import Count as Counted, Item, Message, Name, Probability, joined, say
 from advisor.model.study import Study
 from advisor_rules.steps._metric_reaction import reaction
 
@@ -41,8 +39,8 @@ class ScheduleAdHoc(Rule):
     loss.
     """
 
-    playbook: ClassVar[str] = "Why do some papers have complicated learning rate schedules?"
-    goal: ClassVar[Goal] = "efficiency"
+    playbook = "Why do some papers have complicated learning rate schedules?"
+    goal = "efficiency"
 
     best: Count = 5
     """Maximum number of best trials to examine."""
@@ -55,7 +53,7 @@ class ScheduleAdHoc(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_schedules(study, self.reach, self.best)
+        good = good_schedules(study, self.reach, self.best)
         if all(s.noted is None and len(s.rates) < schedules.MIN_RATES for s in good):
             raise MissingData(
                 "the schedule of the learning rate is unknown; log the rate at every step, as train/learning_rate (the advisor's "
@@ -109,7 +107,7 @@ class ScheduleAdHoc(Rule):
             trials=[s.trial for s in which],
             evidence=(
                 *([_curves(metric, which, how)] if metric is not None else []),
-                FigureEvidence(rows=(("noted schedules", noted), *rows)),
+                table(("noted schedules", noted), *rows),
             ),
             changes=(
                 SetSchedule(schedule={"kind": "cosine"}, why=f"The learning rate was {how}."),
@@ -119,9 +117,9 @@ class ScheduleAdHoc(Rule):
 
 
 def _curves(metric: str, which: list[schedules.Schedule], how: Message) -> Evidence:
-    return CurveEvidence(
-        metrics=(metric,),
-        caption=say("The learning rate is {how}.", how=how),
-        trials=tuple(s.trial.id for s in which),
+    return curve_plot(
+        metric,
+        say("The learning rate is {how}.", how=how),
+        [s.trial for s in which],
         marks=tuple(Mark(trial=s.trial.id, step=int(at), label="lowered") for s in which for at in s.falls()[:4]),
     )

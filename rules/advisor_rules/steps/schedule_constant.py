@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
+from advisor.computed.steps.schedules import good_schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import CurveEvidence, Evidence, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import joined, say
 from advisor.model.study import Study, Trial
 
@@ -37,14 +36,12 @@ class ScheduleConstant(Rule):
     round. Confidence is 0.75 in the first round and 0.9 later, times the share of the good trials that agree.
     """
 
-    playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
-    goal: ClassVar[Goal] = "efficiency"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("curve-step-variance",),
-            shares="study",
-            because="A learning rate that never decays keeps the weights moving until the end.",
-        ),
+    playbook = "Which learning rate decay should I use as a default?"
+    goal = "efficiency"
+    explains = Relation(
+        rules=("curve-step-variance",),
+        shares="study",
+        because="A learning rate that never decays keeps the weights moving until the end.",
     )
 
     best: Count = 5
@@ -54,7 +51,7 @@ class ScheduleConstant(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = curve_tails.good_schedules(study, self.reach, self.best)
+        good = good_schedules(study, self.reach, self.best)
         complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged_schedules = [s for s in complete if s.constant is not None]
         if not judged_schedules:
@@ -104,11 +101,9 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     return (
         *_curves(study, [t.id for t in trials]),
-        FigureEvidence(
-            rows=(
-                ("best trials judged", len(judged_schedules)),
-                ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
-                ("round of the study", study.spec.round),
-            )
+        table(
+            ("best trials judged", len(judged_schedules)),
+            ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
+            ("round of the study", study.spec.round),
         ),
     )

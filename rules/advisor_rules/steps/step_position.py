@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,10 +11,11 @@ from advisor.computed.curves.overfit import read_overfits
 from advisor.computed.decision import repeats
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.change import Advise, Change
+from advisor.model.change import Advise, Change, set_length
 from advisor.model.evidence import Evidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
+from advisor.model.space import round_up
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
 from advisor_rules.steps import _best_steps
@@ -54,9 +54,9 @@ class StepPosition(Rule):
     the learning rate was logged, the rule never fired.
     """
 
-    playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
-    goal: ClassVar[Goal] = "steps"
-    compares_results: ClassVar[bool] = True
+    playbook = "Deciding how long to train when training is not compute-bound"
+    goal = "steps"
+    compares_results = True
 
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""
@@ -152,7 +152,7 @@ class StepPosition(Rule):
     def _stop_after_best(self, study: Study, placed: Sequence[BestStep], last: float) -> tuple[Message, Change]:
         """Return (action, change): a shorter training. last: largest place of a best step."""
         steps = round(np.median([b.steps for b in placed]))
-        fewer = min(curve_tails.round_up(max(self.room * last * steps, _latest_of_better_half(study))), steps)
+        fewer = min(round_up(max(self.room * last * steps, _latest_of_better_half(study))), steps)
         action = say(
             "Train for {fewer} instead of {steps}, and regularise if validation gets worse later.",
             fewer=study.length(fewer),
@@ -162,7 +162,7 @@ class StepPosition(Rule):
             f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is at least {self.room:g} times "
             "that, and none of the better half of the trials is at its best later"
         )
-        return action, curve_tails.set_length(study, fewer, why=why)
+        return action, set_length(study, fewer, why=why)
 
     def _mostly_overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
         """Return True if most of these trials overfit: the metric ends worse by more than noise, while the training metric does not
@@ -174,7 +174,7 @@ class StepPosition(Rule):
 
     def _sufficient_length(self, study: Study, placed: Sequence[BestStep]) -> int | None:
         """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""
-        fewer = curve_tails.round_up(self.spare * _latest_of_better_half(study))
+        fewer = round_up(self.spare * _latest_of_better_half(study))
         return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None
 
     def _past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
@@ -199,7 +199,7 @@ class StepPosition(Rule):
             evidence=self._evidence(
                 placed, p, say("All best trials are at their best by {last} of training.", last=last)
             ),
-            changes=(curve_tails.set_length(study, fewer, why=why),),
+            changes=(set_length(study, fewer, why=why),),
         )
 
     def _late(self, study: Study, placed: Sequence[BestStep], late: LateTrials, p: float) -> Finding:
@@ -214,7 +214,7 @@ class StepPosition(Rule):
                 steps=steps,
             )
             why = f"The best step lies {where}, and {late.improving} of these trials still improve when they end."
-            change = curve_tails.set_length(study, late.longer, why=why)
+            change = set_length(study, late.longer, why=why)
         else:
             shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
             which = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"

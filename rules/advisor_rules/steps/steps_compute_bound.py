@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, RunPlan
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Evidence, curve_plot, table
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Message, Percent, joined, say
 from advisor.model.study import Study
 from advisor.model.words import plain_number
@@ -56,9 +55,9 @@ class StepsComputeBound(Rule):
     flat, and not compute-bound in at most 0.5 % if curves fall to the end.
     """
 
-    playbook: ClassVar[str] = "Determining the number of steps for each training run"
-    goal: ClassVar[Goal] = "steps"
-    compares_results: ClassVar[bool] = True
+    playbook = "Determining the number of steps for each training run"
+    goal = "steps"
+    compares_results = True
 
     best: Count = 3
     """Maximum number of best trials to examine."""
@@ -167,28 +166,23 @@ def _evidence(
     limits: Message,
 ) -> tuple[Evidence, ...]:
     return (
-        CurveEvidence(
-            metrics=(study.spec.objective.metric,),
-            caption=say(
+        curve_plot(
+            study.spec.objective.metric,
+            say(
                 "{many} of {of} best trials {end} at their end.",
                 many=len(agreeing),
                 of=len(judged_endings),
                 end="still improve" if bound else "are flat",
             ),
-            trials=tuple(e.trial.id for e in agreeing),
+            [e.trial for e in agreeing],
         ),
-        FigureEvidence(
-            rows=(
-                (
-                    "forecast for as many steps again",
-                    joined(Percent(e.end.forecast, 1) for e in judged_endings),
-                ),
-                (
-                    "flat from, share of the steps",
-                    joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
-                ),
-                ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged_endings)),
-                ("thresholds", limits),
-            )
+        table(
+            ("forecast for as many steps again", joined(Percent(e.end.forecast, 1) for e in judged_endings)),
+            (
+                "flat from, share of the steps",
+                joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
+            ),
+            ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged_endings)),
+            ("thresholds", limits),
         ),
     )

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.curves import curve_tails
 from advisor.computed.space import failures
-from advisor.computed.stability import instability
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Change, RunPlan, SetField
-from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.evidence import Mark, curve_plot, table
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import rate_name, rate_of
 from advisor.model.message import Message, Name, Number, say
-from advisor.model.space import FloatArray, Side
+from advisor.model.space import FloatArray, Side, round_up
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import plain_number
 
@@ -45,11 +43,9 @@ class StepsToFit(Rule):
     learning rate that are slower, and 0.5 if it has no neighbours.
     """
 
-    playbook: ClassVar[str] = (
-        "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"
-    )
-    goal: ClassVar[Goal] = "steps"
-    probes: ClassVar[frozenset[str]] = frozenset({"steps"})
+    playbook = "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep"
+    goal = "steps"
+    probes = frozenset({"steps"})
 
     perfect: Share = 0.01
     """Maximum distance from a perfect score on the training data, as a share of the initial distance, that counts as a perfect fit.
@@ -86,7 +82,7 @@ class StepsToFit(Rule):
         crashed = failures.failures(study).crashed
         runs = []
         for trial in study.trials:
-            curve, rate = study.train_cost_curve(trial).finite, instability.rate_of(study, trial)
+            curve, rate = study.train_cost_curve(trial).finite, rate_of(study, trial)
             if study.ended[trial.index] and not crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
                 runs.append(_Run(trial, rate, self._steps(curve.steps.astype(float), curve.values)))
         return sorted(runs, key=lambda r: r.rate)
@@ -102,7 +98,7 @@ class StepsToFit(Rule):
         return float(steps[reached[0] + self.smooth - 1]) if len(reached) and costs[0] > floor else math.inf
 
     def _fastest_inside(self, study: Study, runs: list[_Run], fastest: _Run) -> Finding:
-        steps = curve_tails.round_up(fastest.steps)
+        steps = round_up(fastest.steps)
         at = runs.index(fastest)
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
         what = say(
@@ -195,15 +191,7 @@ class StepsToFit(Rule):
             confidence=confidence,
             subject=_rate_name(study),
             trials=[r.trial for r in shown_runs],
-            evidence=(
-                CurveEvidence(
-                    metrics=(metric,),
-                    caption=message,
-                    trials=tuple(r.trial.id for r in runs),
-                    marks=tuple(marks),
-                ),
-                FigureEvidence(rows=tuple(rows)),
-            ),
+            evidence=(curve_plot(metric, message, [r.trial for r in runs], marks=tuple(marks)), table(*rows)),
             changes=changes,
         )
 
@@ -236,4 +224,4 @@ def _fit_steps(steps: float) -> Message:
 
 
 def _rate_name(study: Study) -> str:
-    return instability.rate_name(study) or "the learning rate"
+    return rate_name(study) or "the learning rate"

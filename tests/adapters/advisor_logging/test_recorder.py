@@ -18,8 +18,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import contract
 from advisor_logging.recorder import Recorder
-from advisor_logging.shipper import Shipper
-from advisor_logging.shipper import lock_spool as spool_lock
+from advisor_logging.shipper import Shipper, lock_spool as spool_lock
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
 from tests.adapters.samples import steps
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from launches import CONDITIONAL as SPEC
-from launches import SPEC as LAUNCHED
+from launches import CONDITIONAL as SPEC, SPEC as LAUNCHED
 
 from advisor.execution import jobs
 from advisor.execution.job_env import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.stats import boundaries
+from advisor.stats import boundaries, ranks
 
 
 def test_five_points_in_order_have_the_exact_p_value() -> None:
     order = np.arange(5.0)
-    p = boundaries.p_of_crowding(order[:, None] / 4, boundaries.rank_scores(-order))
+    p = boundaries.p_of_crowding(order[:, None] / 4, ranks.rank_scores(-order))
     assert p[0, 1] == pytest.approx(2 / 120)  # this order and its mirror image, of 5! = 120
     assert p[0, 0] == 1
 
@@ -18,7 +18,7 @@ def test_five_points_in_order_have_the_exact_p_value() -> None:
 def test_crowding_asks_where_trials_were_sampled() -> None:
     rng = np.random.default_rng(3)
     crowded = rng.beta(8, 1, 40)[:, None]  # nearly all trials lie near the high end, good ones and bad ones
-    assert boundaries.p_of_crowding(crowded, boundaries.rank_scores(rng.standard_normal(40))).min() > 0.05
+    assert boundaries.p_of_crowding(crowded, ranks.rank_scores(rng.standard_normal(40))).min() > 0.05
 
 
 def test_no_variation_is_no_crowding() -> None:
@@ -31,7 +31,7 @@ def test_no_variation_is_no_crowding() -> None:
 def test_response_finds_the_end_or_the_interior(best: float, low: float, high: float) -> None:
     rng = np.random.default_rng(0)
     u, other = rng.random(40), rng.random(40)
-    values = boundaries.rank_scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
+    values = ranks.rank_scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
     response = boundaries.fit_responses([u, other], [], values, 0.1)[0]
     assert (response.low >= low, response.high >= high) == (True, True)
     assert response.low <= 0.05 or low

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from promise import kept, studies
 
-from advisor.stats import boundaries, surface
+from advisor.stats import ranks, surface
 
 
 def test_sees_what_matters_only_where_another_is_good() -> None:
@@ -15,7 +15,7 @@ def test_sees_what_matters_only_where_another_is_good() -> None:
     for _ in range(10):
         rate, width = rng.random(48), rng.integers(0, 4, 48) / 3
         costs = np.where(rate < 0.5, 1 - 0.5 * width + rate, 5 + 0.2 * rng.standard_normal(48))
-        ends = surface.ends_with_optimum([rate, width], [], boundaries.rank_scores(costs), 0.1, 0.9)
+        ends = surface.ends_with_optimum([rate, width], [], ranks.rank_scores(costs), 0.1, 0.9)
         found += any((e.axis, e.side) == (1, "high") and e.p <= 0.01 for e in ends)
     assert found >= 8
 
@@ -25,7 +25,7 @@ def test_keeps_its_promise_while_another_axis_rules() -> None:
     wrong = 0
     for _ in studies(60):
         u = rng.random((24, 4))
-        values = boundaries.rank_scores(-3 * u[:, 0] + 0.05 * rng.standard_normal(24))
+        values = ranks.rank_scores(-3 * u[:, 0] + 0.05 * rng.standard_normal(24))
         ends = surface.ends_with_optimum(list(u.T), [], values, 0.1, 0.9)
         wrong += any(e.axis != 0 and e.p * 4 <= 0.05 for e in ends)
     assert kept(wrong, len(studies(60)))
@@ -35,7 +35,7 @@ def test_categories_and_missing_positions_are_no_obstacle() -> None:
     rng = np.random.default_rng(2)
     u, kind = rng.random(30), np.repeat([0.0, 1.0], 15)
     only = np.where(kind == 1, rng.random(30), np.nan)
-    ends = surface.ends_with_optimum([u, only], [kind], boundaries.rank_scores(u + kind), 0.1, 0.9)
+    ends = surface.ends_with_optimum([u, only], [kind], ranks.rank_scores(u + kind), 0.1, 0.9)
     assert [(e.axis, e.side) for e in ends][:1] == [(0, "low")]
 
 

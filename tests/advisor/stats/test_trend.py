@@ -131,12 +131,6 @@ def test_left_to_floor_does_not_measure_by_a_blown_up_start():
     assert trend.distance_from_perfect(np.array([15.2, *[0.26] * 9, *[0.13] * 90])) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(("first", "reach", "count"), [(1.0, 0.1, 2), (1.0, 0.5, 3), (0.2, 0.1, 4)])
-def test_trials_near_the_best_are_counted(first, reach, count):
-    assert trend.count_near_best(np.array([0.2, 0.25, 0.5, 1.0]), first, reach=reach) == count
-    assert trend.count_near_best(np.array([]), first, reach=reach) == 0
-
-
 def test_the_best_step_and_its_ties():
     costs = np.maximum(0.5 - T, 0) + np.random.default_rng(0).uniform(0, 0.01, N)
     costs[50] = -0.001

@@ -46,7 +46,7 @@ def train(block, earlier):
     trials = []
     for _ in range((block.spec.trials or 1) * (block.spec.seeds or 1)):
         if block.spec.sampler.kind == "adaptive":
-            (params,) = suggest(block.spec, observations(block.spec, [*earlier, *trials]))
+            params = suggest(block.spec, observations(block.spec, [*earlier, *trials]))
         else:
             params = list(sample(block.spec, len(trials) + 1))[-1]
         cost = math.log10(params["lr"] / 0.03) ** 2 - 1

@@ -37,10 +37,17 @@ def history(count):
     return [trained(p) for p in sample(HALTON, count)]
 
 
+def several(spec, known, count):
+    drawn = []
+    for _ in range(count):
+        drawn.append(suggest(spec, [*known, *(Observation(p, running=True) for p in drawn)]))
+    return drawn
+
+
 def test_until_there_are_results_the_halton_sequence_goes_on():
-    assert suggest(SPEC, [], 3) == list(sample(HALTON, 3))
+    assert several(SPEC, [], 3) == list(sample(HALTON, 3))
     few = [Observation(p, None) for p in sample(HALTON, 2 * MIN_RESULTS)]  # all failed
-    assert suggest(SPEC, few) == list(sample(HALTON, 1, skip=2 * MIN_RESULTS))
+    assert [suggest(SPEC, few)] == list(sample(HALTON, 1, skip=2 * MIN_RESULTS))
 
 
 def test_trials_follow_from_results_and_keep_away_from_what_failed():
@@ -48,7 +55,7 @@ def test_trials_follow_from_results_and_keep_away_from_what_failed():
     failed = sum(not p.feasible for p in known)
     assert 3 <= failed <= 10
     for _ in range(8):
-        known.append(trained(suggest(SPEC, known)[0]))
+        known.append(trained(suggest(SPEC, known)))
     later = known[20:]
     assert sum(not p.feasible for p in later) <= 2
     assert median(p.value for p in later if p.feasible) > median(p.value for p in known[:20] if p.feasible) + 0.05
@@ -65,15 +72,15 @@ def test_the_same_history_gives_the_same_trials_and_another_seed_others():
 
 def test_trials_at_a_time_differ():
     known = history(20)
-    drawn = suggest(SPEC, known, 4)
+    drawn = several(SPEC, known, 4)
     assert len({tuple(p.items()) for p in drawn}) == 4
-    assert drawn[1] == suggest(SPEC, [*known, Observation(drawn[0], running=True)])[0]
+    assert drawn[1] == suggest(SPEC, [*known, Observation(drawn[0], running=True)])
 
 
 def test_what_is_forbidden_is_not_suggested():
     spec = SPEC.model_copy(update={"forbidden": (Region(where={"lr": Bounds(low=0.01)}),)})
     known = [trained(p) for p in sample(spec.model_copy(update={"sampler": Sampler(seed=3)}), 15)]
-    assert all(p["lr"] <= 0.01 for p in suggest(spec, known, 5))
+    assert all(p["lr"] <= 0.01 for p in several(spec, known, 5))
 
 
 def test_the_sampler_of_sequences_says_who_draws_adaptive_trials():
@@ -98,10 +105,10 @@ def losses(spec, count):
 
 def test_trials_outside_the_space_inform_the_model():
     known = losses(window(1e-5, 1e-3), 12)
-    drawn = suggest(window(1e-5, 1.0), known)[0]
+    drawn = suggest(window(1e-5, 1.0), known)
     assert 1e-3 < drawn["lr"] <= 1.0
     elsewhere = [*known, *losses(window(1e-2, 1.0), 12)]
-    assert suggest(window(1e-5, 1e-3), elsewhere)[0]["lr"] <= 1e-3
+    assert suggest(window(1e-5, 1e-3), elsewhere)["lr"] <= 1e-3
 
 
 def test_a_range_grows_where_more_is_expected_beyond_its_end_and_no_further_than_its_limits():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from advisor.report.plot_data.curves import PIXEL_COLUMNS, curve_set, norm_histogram, reduce_curve
 from tests.advisor.report.studies import block, make_study

@@ -101,7 +101,7 @@ def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Exp
         uri = request.getfixturevalue("store")
     if way == "client":
         store = client_store.ClientStore(Location("other", uri))
-        yield uri, lambda: store.read("study", filter=None, system_metrics=False, on_progress=lambda *_: None)
+        yield uri, lambda: store.read("study", filter=None, on_progress=lambda *_: None)
     else:
         uri, address = request.getfixturevalue("serve")(uri) if way == "server" else (uri, uri)
         yield uri, lambda: read_experiment("study", tracking_uri=address)

@@ -79,7 +79,7 @@ def column(experiment: Experiment, run_id: str, metric: str) -> tuple[list[int],
 
 def through_client(uri: str) -> Experiment:
     store = ClientStore(Location("other", uri))
-    return store.read("study", filter=None, system_metrics=False, on_progress=lambda done, of: None)
+    return store.read("study", filter=None, on_progress=lambda done, of: None)
 
 
 def same(a: Experiment, b: Experiment) -> None:

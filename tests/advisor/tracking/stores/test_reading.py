@@ -59,9 +59,8 @@ def test_long_and_many_tags_are_cut_but_ours_are_complete(odd_database: Path) ->
     assert len(experiment.tags["note"]) == 5000
 
 
-def test_system_metrics_are_read_only_when_asked(odd_database: Path) -> None:
+def test_system_metrics_are_not_read(odd_database: Path) -> None:
     assert "system/cpu" not in read_experiment("odd", tracking_uri=str(odd_database)).points
-    assert "system/cpu" in read_experiment("odd", tracking_uri=str(odd_database), system_metrics=True).points
 
 
 def test_an_experiment_is_found_by_id_and_progress_is_reported(odd_database: Path) -> None:

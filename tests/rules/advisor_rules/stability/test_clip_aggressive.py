@@ -51,7 +51,7 @@ def test_with_adam_it_is_a_note_which_explains_no_range_of_learning_rates():
     assert finding.severity == "note"
     assert not finding.changes
     assert "results hardly depend on the threshold" in str(finding.action)
-    link = Link("clip-aggressive", "space-boundary", ClipAggressive.explains[0])
+    link = Link("clip-aggressive", "space-boundary", ClipAggressive.explains)
     assert [link.allows(severity, "note") for severity in ("note", "warning")] == [False, True]
 
 

@@ -1,0 +1,36 @@
+"""Selects the good trials of a study: those near the best one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.model.finding import MissingData
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+from advisor.stats.curve import HUGE
+
+
+def good_trials(study: Study, reach: float) -> list[Trial]:
+    """Return the feasible trials with results within `reach` of the best result, best first. Raises MissingData if no trial has a
+    finite result.
+
+    reach: maximum distance as a share of the best trial's gain over its run.
+    """
+    best_first = study.ranked()
+    if not best_first:
+        raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
+    first_cost = float(study.cost_curve(best_first[0]).finite.values[0])
+    return best_first[: count_near_best(study.costs[[t.index for t in best_first]], first_cost, reach=reach)]
+
+
+def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
+    """Return the number of trials whose cost in `best` (n,), ascending, exceeds the lowest one by at most `reach` times the best
+    trial's gain.
+
+    first: the best trial's cost at its first evaluation. If the best trial gained nothing, all trials count.
+    """
+    if len(best) == 0:
+        return 0
+    costs = np.clip(best, -HUGE, HUGE)
+    gain = float(np.clip(first, -HUGE, HUGE)) - float(costs[0])
+    return int(np.sum(costs - costs[0] <= reach * gain)) if gain > 0 else len(costs)

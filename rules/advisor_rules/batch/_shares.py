@@ -1,0 +1,26 @@
+"""Words for shares of a step's time, which rules about idle devices compare with a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.model.message import Item, Message, Name, Percent, say
+from advisor.model.study import Trial
+
+
+def trials_text(trials: Sequence[Trial], judged_count: int) -> Item:
+    """Return "3 of the 5 trials", or the trial's name if the study has only one."""
+    if judged_count == 1:
+        return Name(trials[0].name)
+    return say("{n} of the {judged} trials", n=len(trials), judged=judged_count)
+
+
+def with_error(share: float, error: float) -> Message:
+    """Return a share with its standard error."""
+    return say("{share} ± {error}", share=Percent(share, 1), error=Percent(error, 1))
+
+
+def limit_text(limit: float, false_alarms: float, verb: str = "exceeded") -> Message:
+    """Return the limit of a share, and the probability with which a finding's trials exceed or miss it."""
+    text = f"{{limit}}, {verb} with a probability of at least {{p}}"
+    return say(text, limit=Percent(limit), p=Percent(1 - false_alarms))
