@@ -1,7 +1,7 @@
 """Trains the studies of `recordings/lm_causes.py` and `schedule_causes.py` with other seeds, and prints recall and false alarms of
 each rule.
 
-    python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about ten minutes on one core
+    python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about 12 minutes on one core
     python benchmarks/quality/lm_rules.py --seeds 1 --only float16  one seed of the studies whose names start with this
     python benchmarks/quality/lm_rules.py --write                   also write `trained.csv` for the pages
 
