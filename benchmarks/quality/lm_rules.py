@@ -25,8 +25,7 @@ from record import spec
 from recordings.in_memory import record
 from recordings.lm_causes import RULES, language_studies
 from recordings.recorded_study import RecordedStudy
-from recordings.schedule_causes import RULE as SCHEDULE_RULE
-from recordings.schedule_causes import schedule_studies
+from recordings.schedule_causes import RULE as SCHEDULE_RULE, schedule_studies
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
