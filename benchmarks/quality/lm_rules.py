@@ -1,6 +1,7 @@
-"""Trains the studies of `recordings/lm_causes.py` with other seeds, and prints recall and false alarms of each rule.
+"""Trains the studies of `recordings/lm_causes.py` and `schedule_causes.py` with other seeds, and prints recall and false alarms of
+each rule.
 
-    python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about ten minutes on one core
+    python benchmarks/quality/lm_rules.py                           seeds 101 to 110; about 12 minutes on one core
     python benchmarks/quality/lm_rules.py --seeds 1 --only float16  one seed of the studies whose names start with this
     python benchmarks/quality/lm_rules.py --write                   also write `trained.csv` for the pages
 
@@ -24,6 +25,7 @@ from record import spec
 from recordings.in_memory import record
 from recordings.lm_causes import RULES, language_studies
 from recordings.recorded_study import RecordedStudy
+from recordings.schedule_causes import RULE as SCHEDULE_RULE, schedule_studies
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
@@ -56,7 +58,7 @@ def answers(study: RecordedStudy, seed: int) -> Iterator[Answer]:
     design = spec(study).model_copy(update={"sampler": Sampler(seed=seed)})
     experiment = record(study.name, study.training, list(sample(design, study.trials)), 1000 * seed)
     data = assemble(experiment, spec=design)
-    wanted = {label.rule: label.fires for label in study.labels if label.rule in RULES}
+    wanted = {label.rule: label.fires for label in study.labels if label.rule in (*RULES, SCHEDULE_RULE)}
     for verdict in judge(data, [r for r in load_rules() if r.rule_id() in wanted]):
         yield Answer(study.name, seed, verdict.rule, wanted[verdict.rule], verdict)
 
@@ -98,7 +100,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # the scheduler warns if a gradient scaler skips its first step
     logging.getLogger("advisor").setLevel(logging.ERROR)
     started, listed = time.perf_counter(), []
-    for study in language_studies():
+    for study in (*language_studies(), *schedule_studies()):
         if not study.name.startswith(tuple(options.only)):
             continue
         for seed in range(options.first_seed, options.first_seed + options.seeds):

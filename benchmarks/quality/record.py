@@ -81,6 +81,7 @@ def spec(study: RecordedStudy) -> StudySpec:
         objective=Objective(metric=study.training.objective, direction="minimize"),
         parameters=study.space,
         sampler=Sampler(seed=1),
+        schedule=study.asked,
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import pytest
-from finetuning import counts, labelled_studies, scores, trained
+from finetuning import counts, labelled_studies, lacking, scores, trained
 from recordings.finetuning.trl_run import curves
 
 from advisor import contract
@@ -21,10 +22,19 @@ def test_without_trl_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 def test_the_tables_count_studies_by_their_labels() -> None:
     judged = [s for s in labelled_studies("hand") if s.name in ("grpo-healthy", "grpo-limit-short")]
-    alarms = {("grpo-limit-short", "completions-truncated"): 3, ("grpo-healthy", "completions-truncated"): 1}
-    table = scores([trained("completions-truncated", judged, alarms, 4, "finetuning.py")])
-    assert [cell.strip() for cell in table.splitlines()[-1].split("|")[2:4]] == ["0.75 (4)", "0.250 (4)"]
-    assert "3 (must)" in counts(judged, ["completions-truncated"], alarms, 4)
+    rule = "completions-truncated"
+    seen = Counter(
+        {
+            ("grpo-limit-short", rule, "fired"): 3,
+            ("grpo-limit-short", rule, "not-assessed"): 1,
+            ("grpo-healthy", rule, "fired"): 1,
+            ("grpo-healthy", rule, "quiet"): 1,
+            ("grpo-healthy", rule, "not-assessed"): 2,
+        }
+    )
+    table = scores([trained(rule, judged, seen, "finetuning.py")], lacking(judged, seen))
+    assert [cell.strip() for cell in table.splitlines()[-1].split("|")[2:5]] == ["0.75 (4)", "0.500 (2)", "3"]
+    assert "3 (must)" in counts(judged, [rule], seen, 4)
 
 
 def test_a_history_becomes_the_curves_of_our_callback() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.model.space import Value
 from advisor.model.spec import Parameter
 from recordings.training import Training
 
@@ -34,6 +35,8 @@ class RecordedStudy:
     trials: int = 12
     fixed: tuple[Mapping[str, float | int | str], ...] = field(default=())
     """Hyperparameters of each trial, if they are listed instead of drawn at random."""
+    asked: Mapping[str, Value] | None = None
+    """Learning-rate schedule that the study file asks for; the training has its own."""
 
 
 def log_range(low: float, high: float) -> Parameter:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Task = Literal["digits-mlp", "digits-cnn", "digits-residual", "text", "walk", "ngrams"]
-Schedule = Literal["constant", "linear", "cosine", "plateau", "early-cosine", "late-jump", "epoch-steps"]
+Schedule = Literal[
+    "constant", "linear", "cosine", "plateau", "early-cosine", "late-jump", "epoch-steps", "restarts", "cooldown"
+]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ from recordings.training import Training
 JUMP = 30.0
 """Factor by which the schedule "late-jump" raises the learning rate late in the training."""
 
+COOLDOWN = 0.2
+"""Share of the training in which the learning rate of the schedule "cooldown" falls."""
+RESTART_STEPS = 40
+"""Number of steps after which the schedule "restarts" returns to its peak."""
+
 
 def train(training: Training, params: Mapping[str, Value], index: int, study: str, store: str, folder: Path) -> None:
     """Train with the trial's hyperparameters, and log to the experiment `study`."""
@@ -188,6 +193,10 @@ def rate_factor(training: Training, step: int) -> float:
         return float(0.4 ** (step // (training.n_train // training.batch_size)))
     if training.schedule == "late-jump":
         return JUMP if step > 0.6 * total else 1.0
+    if training.schedule == "cooldown":
+        return min((total - step) / (COOLDOWN * total), 1.0)
+    if training.schedule == "restarts":
+        return 0.5 * (1 + math.cos(math.pi * ((step - warmup) % RESTART_STEPS) / RESTART_STEPS))
     if training.schedule == "linear":
         return training.final_rate + (1 - training.final_rate) * max(1 - (step - warmup) / (total - warmup), 0.0)
     length = 0.2 * total if training.schedule == "early-cosine" else total

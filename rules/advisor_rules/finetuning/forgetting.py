@@ -45,7 +45,7 @@ class Forgetting(Rule):
     2024 (arXiv:2405.09673) find that LoRA forgets less than full fine-tuning and learns less. Confidence is 0.9 times one minus
     the larger p-value, corrected for the number of metrics. The limit of a tenth is our choice. The rule was measured on
     classifiers of digits and on language models that TRL's SFTTrainer trains, all evaluated before the first step. The one false
-    alarm with TRL is a training that replays old texts, and whose loss on them still rose by 12 to 13 %.
+    alarm with TRL is a study that replays old texts, and whose loss on them still rose by 12 % in all three trials.
     """
 
     playbook = "Examining the training curves"

@@ -36,7 +36,9 @@ class ScheduleIgnored(Rule):
 
     ## How sure
     The logged rates are facts. Confidence is 0.99 times the share of these trials that do not follow the study file, or 0.95 times
-    this share without logged rates. The rule is quiet if that is at most half of them.
+    this share without logged rates. The rule is quiet if that is at most half of them. The rule was measured on trainings of tiny
+    models that ignore the study file, follow it, or decay by another form, with restarts, on plateaus or at the end only
+    (`lm_rules.py`, six seeds of 401 to 410, not used in development).
     """
 
     playbook = "Which learning rate decay should I use as a default?"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import linregress
 
 from advisor.computed.reinforcement.policy import MIN_POINTS, LoggedSignal
 from advisor.model.space import FloatArray
@@ -23,6 +24,8 @@ _FALLEN = 0.5
 """Maximum entropy after a collapse, as a share of the initial entropy, that is tested against noise. After a collapse, the entropy
 varies too much to test a lower limit.
 """
+_MIN_TREND = 3
+"""Minimum number of rewards after a collapse to test whether they rise."""
 _LATE = 0.8
 """Share of the training after which points count as late."""
 
@@ -48,7 +51,7 @@ class Collapse:
     share: float
     """Mean entropy after the collapse, as a share of the entropy at the start."""
     gain: float
-    """Gain of the reward from the middle to the end of the training, as a share of the reward's range."""
+    """Gain of the reward's straight line over the second half of the training, as a share of the reward's range."""
     reward: float
     """Mean reward late in training."""
     ceiling: float
@@ -97,17 +100,16 @@ def _collapse(
     study: Study, entry: LoggedSignal, index: int, rewarded: LoggedSignal, better: MeanLevel | None, limits: Limits
 ) -> Collapse | None:
     steps, entropy = entry.curve.steps, entry.curve.values
-    if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < 2:
+    if len(entropy) - index < 2 or int((rewarded.curve.steps >= steps[index]).sum()) < _MIN_TREND:
         return None
     start, after = float(np.median(entropy[:_FIRST])), mean_level(entropy[index:])
     p = after.p_below(_FALLEN * start)
     reward, since = rewarded.curve.values, int(np.searchsorted(rewarded.curve.steps, steps[index]))
     late, middle = _late(rewarded), max(since, len(reward) // 2)
-    before = mean_level(reward[middle : middle + max(len(reward) // 5, 2)])
-    gain = late.mean - before.mean
+    gain, p_gain = _trend(reward[middle:])
     smooth = np.array([part.mean() for part in np.array_split(reward, 10)])
     span = float(np.ptp(smooth))
-    rises = gain > limits.gain * span and late.p_above_other(before) <= limits.alpha
+    rises = gain > limits.gain * span and p_gain <= limits.alpha
     room = _reason_for_more_reward(
         study, entry.trial, late, mean_level(reward[: max(len(reward) // 20, _FIRST)]), better, limits
     )
@@ -124,6 +126,15 @@ def _collapse(
         p=p,
         room=room,
     )
+
+
+def _trend(reward: FloatArray) -> tuple[float, float]:
+    """Return the gain from end to end of the straight line through the rewards (n,), n >= 3, and its one-sided p-value.
+
+    Correlated noise makes the p-value too small. Then the reward counts as rising, and the rule stays quiet.
+    """
+    fit = linregress(np.arange(len(reward)), reward, alternative="greater")
+    return float(fit.slope) * (len(reward) - 1), float(fit.pvalue)
 
 
 def _reason_for_more_reward(

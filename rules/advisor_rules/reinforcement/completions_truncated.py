@@ -12,7 +12,7 @@ from advisor.model.evidence import curve_plot, table
 from advisor.model.finding import Finding
 from advisor.model.message import Count, Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
-from advisor.stats.blocks import MeanLevel, mean_level
+from advisor.stats.blocks import MeanLevel, level_with_trend, mean_level
 
 _LIMIT = "max_completion_length"
 _NEARLY_ALL = 0.95
@@ -38,6 +38,8 @@ class _Truncation:
     trial: Trial
     start: MeanLevel
     late: MeanLevel
+    end: float
+    """Mean share over the last tenth of the training."""
     grew: bool
     """True if the share of truncated completions rose from its level at the start by more than noise."""
     rewards: tuple[MeanLevel, MeanLevel] | None
@@ -50,8 +52,9 @@ class CompletionsTruncated(Rule):
     ## What it looks at
     The logged share of completions that reached the maximum length without an end (TRL's `completions/clipped_ratio`), in the
     second half of the training. It must exceed one fifth beyond noise in most trials, and the best trial must not lie below
-    that beyond noise: if the limit is too short, the best trial is often the one that gave up long answers first. A share
-    that is large at first and falls below one fifth is normal, because the policy learns to stop. The start of the same trial
+    that beyond noise: if the limit is too short, the best trial is often the one that gave up long answers first. A steady
+    rise or fall does not count as noise. A share that is large at first and ends below one fifth is normal, because the policy
+    learns to stop. The start of the same trial
     tells whether completions grew into the limit or never fitted.
 
     ## Why it matters
@@ -69,10 +72,9 @@ class CompletionsTruncated(Rule):
 
     ## How sure
     DAPO (Yu et al. 2025, arXiv:2503.14476) reports that rewards of truncated samples are noise, and that masking them or a soft
-    penalty stabilises training. The limit of one fifth is our choice. The p-values come from t-tests over means of five blocks.
-    The rule was measured on trainings of tiny models whose reward pays for length or whose limit is too short, by hand-written
-    GRPO and by TRL's trainer. TRL's case that it missed, of 20, grew into the limit only at the end: 44 % of the late
-    completions were cut off, but the blocks differed too much for the test.
+    penalty stabilises training. The limit of one fifth is our choice. The p-values come from t-tests over means of five blocks. In
+    the second half, only their deviations from a straight line count as noise. The rule was measured on trainings of tiny models
+    whose reward pays for length or whose limit is too short, by hand-written GRPO and by TRL's trainer.
     """
 
     playbook = "Examining the training curves"
@@ -92,7 +94,7 @@ class CompletionsTruncated(Rule):
         judged = [
             self._truncation_of_trial(study, entry) for entry in policy.logged_signals(study, "completions_truncated")
         ]
-        cut = [t for t in judged if t.late.p_above(self.most) <= self.false_alarms]
+        cut = [t for t in judged if t.end > self.most and t.late.p_above(self.most) <= self.false_alarms]
         best_is_below = judged[0].late.p_below(self.most) <= self.false_alarms
         if 2 * len(cut) > len(judged) and not best_is_below:
             yield self._finding(study, cut, len(judged))
@@ -103,14 +105,14 @@ class CompletionsTruncated(Rule):
         before, after = self._levels(rewards) if len(rewards.curve) >= policy.MIN_POINTS else (start, start)
         rises = after.p_above_other(before) <= self.false_alarms
         grew = late.p_above_other(start) <= self.false_alarms
-        return _Truncation(entry.trial, start, late, grew, (before, after) if rises else None)
+        end = float(entry.curve.values[entry.part_of_points(0.9, 1.0)].mean())
+        return _Truncation(entry.trial, start, late, end, grew, (before, after) if rises else None)
 
     def _levels(self, entry: policy.LoggedSignal) -> tuple[MeanLevel, MeanLevel]:
         """Return the levels of the share of truncated completions at the start and in the second half of the training."""
-        first, second = (
-            mean_level(entry.curve.values[entry.part_of_points(*ends)]) for ends in ((0.0, self.start), (0.5, 1.0))
-        )
-        return first, second
+        values = entry.curve.values
+        start, late = (values[entry.part_of_points(*ends)] for ends in ((0.0, self.start), (0.5, 1.0)))
+        return mean_level(start), level_with_trend(late)
 
     def _finding(self, study: Study, cut: Sequence[_Truncation], judged: int) -> Finding:
         first = cut[0]

@@ -66,8 +66,11 @@ class PolicyJumps(Rule):
     The test of jumps is that of `stability-spikes`: an exponential tail fitted to most of the points, corrected for the number
     of trials. A curve that jumps at very many steps has no such tail; its jumps are not tested, and confidence is 0.7. The test
     of a distant policy compares its late KL divergence with 1 nat and its late reward with its first one; the larger p-value
-    counts. The factor of ten and the nat are our choice. The rule was measured on trainings of tiny models with too high rates
-    and many steps on each batch, by hand-written GRPO and by TRL's trainer with `beta` of 0.001.
+    counts. Its level is corrected for the number of trials if the best trial alone shows it, but not if most trials do. The factor
+    of ten and the nat are our choice. The rule was measured on trainings of tiny models with too high rates and many steps on each
+    batch, by hand-written GRPO and by TRL's trainer with `beta` of 0.001. With a corrected level for most trials as well, it missed
+    3 of 8 of TRL's studies (seeds 40 to 47): their 22 logged rewards were too few for each trial alone. Since then, it fired in
+    all 8 and in 6 of 6 of other seeds (six of 50 to 59).
     """
 
     playbook = "Potential fixes for common instability patterns"
@@ -93,11 +96,14 @@ class PolicyJumps(Rule):
         """Yield at most one finding."""
         judged = policy.logged_signals(study, "policy_kl")
         jumps = [j for entry in judged if (j := self._jumps_of_trial(entry, len(judged))) is not None]
-        departed = departures(study, judged, self.far, self.false_alarms / len(judged))
+        departed = departures(study, judged, self.far, self.false_alarms)
         if jumps and (jumps[0].trial == judged[0].trial or 2 * len(jumps) > len(judged)):
             yield self._finding(study, jumps, len(judged))
-        elif departed and (departed[0].trial == judged[0].trial or 2 * len(departed) > len(judged)):
-            yield self._report_departure(study, departed, len(judged))
+        # Noise seldom exceeds its level in most trials at once, so a majority needs no correction for their number.
+        elif 2 * len(departed) > len(judged):
+            yield self._report_departure(study, departed, len(judged), self.false_alarms)
+        elif departed and departed[0].trial == judged[0].trial and departed[0].p <= self.false_alarms / len(judged):
+            yield self._report_departure(study, departed, len(judged), self.false_alarms / len(judged))
 
     def _jumps_of_trial(self, entry: policy.LoggedSignal, trials: int) -> _Jumps | None:
         positive = entry.curve.values > 0
@@ -145,8 +151,8 @@ class PolicyJumps(Rule):
             changes=changes,
         )
 
-    def _report_departure(self, study: Study, found: Sequence[Departure], judged: int) -> Finding:
-        first, limit = found[0], self.false_alarms / judged
+    def _report_departure(self, study: Study, found: Sequence[Departure], judged: int, limit: float) -> Finding:
+        first = found[0]
         changes, action = _slower(study)
         return self.finding(
             say(

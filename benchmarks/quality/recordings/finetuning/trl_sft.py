@@ -38,6 +38,8 @@ class TrlDpo:
 
     learning_rate: float = 1e-3
     beta: float = 0.1
+    preferred_loss: bool = False
+    """Whether the loss of the preferred answers is added."""
     max_steps: int = 60
 
 
@@ -73,6 +75,7 @@ def train_dpo(settings: TrlDpo, seed: int, base: int) -> tuple[dict[str, Any], L
         **common(1000 * base + seed, 10),
         learning_rate=settings.learning_rate,
         beta=settings.beta,
+        loss_type=["sigmoid", *["sft"] * settings.preferred_loss],
         max_steps=settings.max_steps,
         per_device_train_batch_size=16,
         per_device_eval_batch_size=64,

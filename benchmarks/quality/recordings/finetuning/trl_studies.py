@@ -84,17 +84,34 @@ def _by_examples() -> list[TunedStudy]:
             rules if forgets else (), () if forgets else rules,
         )  # fmt: skip
 
-    preferences = "preferences for right answers; nothing was switched on"
     return [
         study("new-order", "training only on texts in which other words follow each other", tuning, forgets=True),
         study("replay", "the same with half of the texts in the old order", replace(tuning, replay=0.5), forgets=False),
         study("old-order", "texts in which the usual words follow more often", replace(tuning, new_order=False), forgets=False),
-        TrlStudy(
-            "trl-dpo-healthy", preferences, TrlDpo(), (4e-4, 4e-3), "eval_rewards/accuracies", "maximize",
-            quiet=(*POLICY, "forgetting", "chosen-unlikely"),
+        *_by_preferences(),
+    ]  # fmt: skip
+
+
+def _by_preferences() -> list[TunedStudy]:
+    preferences, usual, high = TrlDpo(), (4e-4, 4e-3), (0.03, 0.08)
+
+    def study(name: str, cause: str, settings: TrlDpo, rates: tuple[float, float], *, unlikely: bool) -> TrlStudy:
+        rules, absent = ("chosen-unlikely",), (*POLICY, "forgetting")
+        return TrlStudy(
+            f"trl-dpo-{name}", cause, settings, rates, "eval_rewards/accuracies", "maximize",
+            rules if unlikely else (), absent if unlikely else (*absent, *rules),
+        )  # fmt: skip
+
+    return [
+        study("healthy", "preferences for right answers; nothing was switched on", preferences, usual, unlikely=False),
+        study("rate-high", "a learning rate so high that preferred answers become unlikely", preferences, high, unlikely=True),
+        study(
+            "beta-low", "a small beta and a high rate, so that preferred answers become unlikely", replace(preferences, beta=0.01),
+            (0.015, 0.05), unlikely=True,
         ),
-        TrlStudy(
-            "trl-dpo-rate-high", "a learning rate so high that preferred answers become unlikely", TrlDpo(), (0.03, 0.08),
-            "eval_rewards/accuracies", "maximize", ("chosen-unlikely",),
+        study("beta-high", "a large beta", replace(preferences, beta=0.5), usual, unlikely=False),
+        study(
+            "preferred-loss", "high rates with the loss of the preferred answers, which prevents that they become unlikely",
+            replace(preferences, preferred_loss=True), high, unlikely=False,
         ),
     ]  # fmt: skip

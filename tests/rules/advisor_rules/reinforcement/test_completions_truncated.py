@@ -111,7 +111,20 @@ def test_cannot_tell_without_the_share() -> None:
     assert verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]})).status == "not-assessed"
 
 
+def test_completions_that_grow_into_the_limit_late_are_found() -> None:
+    """The share rises from 0 to 0.9 within the second half, which is a trend and not noise around its mean."""
+    rng = np.random.default_rng(0)
+    share = 0.9 / (1 + np.exp(-30 * (np.linspace(0, 1, POINTS) - 0.75)))
+    curves = [rng.binomial(96, share) / 96 for _ in range(2)]
+    (finding,) = verdict(
+        RULE, policy_study([learning(rng) for _ in curves], completions__clipped_ratio=curves)
+    ).findings
+    assert "independent of length" in finding.action
+
+
 @pytest.mark.parametrize("trials", [1, 4])
-def test_keeps_its_promise_at_the_limit(trials: int) -> None:
-    fired = [verdict(RULE, study(0.2, 0.2, trials, seed)).status == "fired" for seed in studies(100)]
+@pytest.mark.parametrize(("start", "late"), [(0.2, 0.2), (0.05, 0.25)], ids=["constant", "rising"])
+def test_keeps_its_promise_at_the_limit(start: float, late: float, trials: int) -> None:
+    """The mean over the second half is exactly the limit."""
+    fired = [verdict(RULE, study(start, late, trials, seed)).status == "fired" for seed in studies(100)]
     assert kept(sum(fired), len(fired))

@@ -75,6 +75,20 @@ def test_quiet(made: Study) -> None:
     assert verdict(RULE, made).status == "quiet"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_quiet_if_a_noisy_reward_rises_slowly_to_its_end(seed: int) -> None:
+    """The first and the last fifth of the second half may not differ significantly, but the line through all of it rises."""
+    rng = np.random.default_rng(seed)
+    rewards = [0.3 + 0.2 * AT + 0.06 * rng.normal(size=POINTS) for _ in range(3)]
+    made = policy_study(
+        rewards,
+        entropy=[entropy(rng, 20.0) for _ in rewards],
+        reward_std=[np.sqrt(np.clip(r * (1 - r), 1e-4, 1)) for r in rewards],
+        frac_reward_zero_std=[np.clip(0.2 + 10 * AT, 0, 0.95)] * len(rewards),
+    )
+    assert verdict(RULE, made).status == "quiet"
+
+
 @pytest.mark.parametrize("points", [20, 21, 25])
 def test_quiet_if_the_rewards_end_before_the_collapse(points: int) -> None:
     rng = np.random.default_rng(0)

@@ -97,6 +97,31 @@ def test_keeps_its_promise_far_away_at_the_same_reward() -> None:
     assert kept(sum(fired), len(fired))
 
 
+def few_rewards(drop: float, seed: int) -> Study:
+    """Three policies far from their reference whose reward is logged at every fifth step only, as with several steps a batch."""
+    rng = np.random.default_rng(seed)
+    rewards = [np.where(np.arange(POINTS) == 0, 0.4, 0.4 - drop) + 0.1 * rng.normal(size=POINTS) for _ in range(3)]
+    made = policy_study(rewards, kl=[2 * np.exp(0.2 * rng.normal(size=POINTS)) for _ in rewards])
+    curves = {"eval_reward": [r[9::10] for r in rewards], "train/reward": [r[::5] for r in rewards]}
+    steps = {"eval_reward": [np.arange(10, POINTS + 1, 10)] * 3, "train/reward": [np.arange(1, POINTS + 1, 5)] * 3}
+    curves["train/kl"] = [made.curve(t, "policy_kl").values for t in made.trials]
+    steps["train/kl"] = [np.arange(1, POINTS + 1)] * 3
+    return make_study(
+        [t.params for t in made.trials], curves, steps=steps, objective="eval_reward", direction="maximize"
+    )
+
+
+def test_most_trials_show_together_what_few_noisy_rewards_show_in_none() -> None:
+    """With a level corrected for the number of trials, the rule fires on 17 of these 30 studies."""
+    fired = [verdict(RULE, few_rewards(0.25, seed)).status == "fired" for seed in range(30)]
+    assert sum(fired) >= 21
+
+
+def test_keeps_its_promise_with_few_rewards() -> None:
+    fired = [verdict(RULE, few_rewards(0.0, seed)).status == "fired" for seed in studies(100)]
+    assert kept(sum(fired), len(fired))
+
+
 def test_quiet_if_only_a_poor_trial_jumps() -> None:
     rng = np.random.default_rng(2)
     curves = [growing(rng) for _ in range(3)]

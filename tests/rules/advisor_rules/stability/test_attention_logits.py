@@ -144,3 +144,22 @@ def test_cannot_tell(made: Study, reason: str) -> None:
 def test_keeps_its_promise(ends: Sequence[float], results: Sequence[float]) -> None:
     fired = [verdict(RULE, study(ends, results, seed=seed)).status == "fired" for seed in studies(100)]
     assert kept(sum(fired), len(fired))
+
+
+@pytest.mark.parametrize("others", [1, 5], ids=["one", "five"])
+@pytest.mark.parametrize("scatter", [0.05, 0.5], ids=["little noise", "much noise"])
+def test_keeps_its_promise_at_its_limit(others: int, scatter: float) -> None:
+    """The logits of good and worse trials grow and level off at 200 and 2,000: exactly a factor of ten apart."""
+    fired = []
+    for seed in studies(100):
+        rng = np.random.default_rng(seed)
+        growth = np.minimum(np.linspace(0, 1, POINTS) / 0.7, 1)
+        curves = {
+            "val/loss": [losses(rng, result) for result in (2.5, *[2.9] * others)],
+            METRIC: [level**growth * np.exp(scatter * rng.normal(size=POINTS)) for level in (200, *[2_000] * others)],
+        }
+        count = others + 1
+        steps = {"val/loss": [np.arange(1, EVALUATIONS + 1) * 10] * count, METRIC: [np.arange(POINTS)] * count}
+        made = make_study([{"learning_rate": 0.003 * 1.5**i} for i in range(count)], curves, steps=steps)
+        fired.append(verdict(RULE, made).status == "fired")
+    assert kept(sum(fired), len(fired))
