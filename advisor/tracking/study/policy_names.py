@@ -26,6 +26,10 @@ _CHOSEN = ("eval_logps/chosen", "logps/chosen")
 """Names of metrics with the log probability of preferred answers. Names from evaluations come first, because all evaluations use
 the same answers.
 """
+_REWARDS_OF_PREFERENCES = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
+"""Names of TRL's metrics about the rewards that preference training assigns to answers. They are functions of the model's own
+log probabilities and, except for the accuracies, grow with beta.
+"""
 _PREFIX = "train/"
 
 
@@ -46,3 +50,10 @@ def is_diagnostic(name: str) -> bool:
     evaluation.
     """
     return name.removeprefix(_PREFIX).removeprefix("eval_") in _DIAGNOSTICS
+
+
+def is_reward_of_preferences(name: str) -> bool:
+    """Return True if the metric is about the rewards that preference training assigns to answers; in training or in an
+    evaluation.
+    """
+    return name.removeprefix(_PREFIX).removeprefix("eval_") in _REWARDS_OF_PREFERENCES
