@@ -55,7 +55,9 @@ def is_diagnostic(name: str) -> bool:
     """Return True if the metric describes the state of a policy, such as its entropy, rather than its quality; in training or in an
     evaluation.
     """
-    return name.removeprefix(_PREFIX).removeprefix("eval_") in _DIAGNOSTICS
+    plain = name.removeprefix(_PREFIX).removeprefix("eval_")
+    # TRL logs the mean and the standard deviation of each reward function.
+    return plain in _DIAGNOSTICS or (plain.startswith("rewards/") and plain.endswith("/std"))
 
 
 def is_reward_of_preferences(name: str) -> bool:
