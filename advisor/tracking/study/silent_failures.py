@@ -202,7 +202,11 @@ def _collapse(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
     length = _count_trailing_true(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _COLLAPSED * gain > 0:
         return ""
-    if gain < min_gain or gain <= _MOVED * costs.range or length <= _longest_stay(costs.curves, level, _CONSTANT * gain):
+    if (
+        gain < min_gain
+        or gain <= _MOVED * costs.range
+        or length <= _longest_stay(costs.curves, level, _CONSTANT * gain)
+    ):
         return ""
     step = int(curve.steps[len(curve) - length])
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"

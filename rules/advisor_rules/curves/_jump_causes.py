@@ -70,7 +70,9 @@ def noise_remedy(
     if p_values:
         return _advise_more_examples(examples), "a small validation set: training does not jump with it"
     if all(map(math.isnan, ends)):
-        text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
+        text = (
+            "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
+        )
         return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
     text = "Make evaluations less noisy: average the weights, or use more validation data."
     return Advise(text=text), "unknown: the learning rate decays; log the objective on training data"
