@@ -24,8 +24,8 @@ _FALSE_ALARMS = 0.05
 def tie(study: Study) -> str | None:
     """Return why the results of the settings have no order, as a clause; None if they have one or if that is unknown.
 
-    All results are equal, or they differ no more than chance would let settings of equal quality differ. The chance follows from the
-    size of the validation set; if that is unknown, from repeats of settings, or else from the noise between evaluations.
+    All results are equal, or they differ no more than settings of equal quality would differ by chance. The standard error follows
+    from the size of the validation set; if that is unknown, from repeats of settings, or else from the noise between evaluations.
     """
     trials, metric = repeats.first_of_settings(study.ranked()), study.spec.objective.metric
     if len(trials) < 2:

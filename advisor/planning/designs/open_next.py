@@ -3,7 +3,8 @@
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
 *When.* Only a learning rate was searched, and the best one is known to within a factor of `RESOLVED`, because results are worse or
-training fails on both sides of it; or all rates in a range at least that wide give the same result within noise. A further study of the learning rate would only narrow its range or add trials.
+training fails on both sides of it; or all rates in a range at least that wide give the same result within noise. A further study of
+the learning rate would only narrow its range or add trials.
 
 *What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its best
 value, because the two interact. All trials so far must share one value of the added hyperparameter. With less momentum, the best

@@ -43,9 +43,9 @@ class PreferencesUnlearned(Rule):
     """A training by preferences hardly changes the model, so its trials differ by chance only.
 
     ## What it looks at
-    The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the change of
-    the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if this change stays
-    below a tenth, in training and in evaluations, in the second half of every trial.
+    The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the change
+    of the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if the odds change
+    by less than a tenth, in training and in evaluations, in the second half of every trial.
 
     ## Why it matters
     The share of correctly ordered pairs counts a margin of 0.0001 as much as one of 10. If all rates are too low, this share is
@@ -78,6 +78,11 @@ class PreferencesUnlearned(Rule):
                 "space-undersampled",
                 "ckpt-best-lost",
                 "curve-overfitting",
+                "space-infeasible",
+                "space-scale",
+                "unfair-comparison",
+                "scientific-effect",
+                "chosen-unlikely",
                 "curve-saturated",
                 "curve-still-improving",
                 "step-position",
@@ -90,11 +95,13 @@ class PreferencesUnlearned(Rule):
             ),
             shares="study",
             because="No trial changed the model much, so the results differ by chance.",
+            blinds=True,
         ),
         Relation(
             rules=("stability-spikes", "clip-insufficient", "clip-aggressive"),
             shares="study",
             because="No trial changed the model much, so large gradients come from single batches and not from unstable training.",
+            blinds=True,
         ),
     )
 

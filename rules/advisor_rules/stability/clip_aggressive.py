@@ -43,8 +43,8 @@ class ClipAggressive(Rule):
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must be significant in an
     exact binomial test over the logged points. With Adam and similar optimizers, the rule gives no advice, because nothing has to
-    change. Confidence is one minus the p-value, times the share of the good trials that agree. If exactly half of the updates are clipped,
-    the rule fired in at most 4.5 % of simulated studies.
+    change. Confidence is one minus the p-value, times the share of the good trials that agree. If exactly half of the updates are
+    clipped, the rule fired in at most 4.5 % of simulated studies.
     """
 
     playbook = "Gradient clipping"
