@@ -69,6 +69,13 @@ def test_instability_explains_a_boundary_of_the_same_end_only() -> None:
         assert after(edge, other)["space-boundary"].explained_by is None
 
 
+def test_lower_rates_come_before_tighter_clipping_at_high_ones() -> None:
+    spikes = found("clip-insufficient", "t1")
+    for side, cause in (("low", "space-boundary"), ("high", None)):
+        explained = after(found("space-boundary", subject="lr", side=side), spikes)["clip-insufficient"].explained_by
+        assert (explained.rule if explained else None) == cause
+
+
 def test_half_of_the_trials_with_the_effect_must_show_the_cause() -> None:
     jump = found("stability-mid", "t1", "t2")
     assert after(jump, found("curve-overfitting", "t1", "t3"))["curve-overfitting"].explained_by is not None
