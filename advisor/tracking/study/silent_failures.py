@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from advisor.contract import metric_direction
+from advisor.model import words
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Curve, CurveBlock, Status
 from advisor.tracking.study import metric_names
@@ -234,7 +235,8 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, tri
             step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
             level = costs.text(float(np.median(curve.values[len(curve) - length :])))
             rose = f"{metric} rose from {lowest:.3g} to {end:.3g}"
-            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}"
+            lost = f"each lost at least {words.share(share)} of its gain"
+            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}; {lost}"
     return ""
 
 

@@ -90,6 +90,7 @@ def test_an_accuracy_that_falls_back_to_chance_need_not_be_constant(end, status)
         train__loss=lambda i, s: end if i == 2 and s > 12 else 2.3 / s,
     )
     assert study.trials[2].status == status
+    assert study.trials[2].reason.endswith("each lost at least 50 % of its gain") == (status == "diverged")
 
 
 @pytest.mark.parametrize(("end", "status"), [(2.0, "diverged"), (1.0, "complete")])
