@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from advisor.computed.stability import instability
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, MissingData
 from advisor.model.message import Name, Number, Percent, limited, say
 from advisor.model.space import as_number, round_significant
 from advisor.model.study import Signal, Study, Trial
@@ -63,10 +62,10 @@ class PreferencesUnlearned(Rule):
     the best trials at rates from 1e-4 to 5e-3. These are few studies.
     """
 
-    playbook: ClassVar[str] = "Identifying bad search space boundaries"
-    grounds: ClassVar[Grounds] = Grounds(finding="count", advice="mechanism", source="arXiv 2305.18290")
-    goal: ClassVar[Goal] = "pipeline"
-    explains: ClassVar[tuple[Relation, ...]] = (
+    playbook = "Identifying bad search space boundaries"
+    grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2305.18290")
+    goal = "pipeline"
+    explains = (
         Relation(
             rules=(
                 "eval-size",

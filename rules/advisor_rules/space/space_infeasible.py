@@ -130,7 +130,10 @@ class SpaceInfeasible(Rule):
                 *(cut.evidence if cut is not None else ()),
                 table(
                     ("trials that ended", say("{ended}", ended=ended_count)),
-                    *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(study, failed)),
+                    *(
+                        (what, say("{count}", count=int(mask.sum())))
+                        for what, mask in _failure_kinds_text(study, failed)
+                    ),
                     _rows.share("share that failed", count / ended_count, self.share),
                     (
                         "probability of a region this clear by chance",

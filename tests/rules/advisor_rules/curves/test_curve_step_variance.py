@@ -163,7 +163,7 @@ def test_it_keeps_its_promise():
 
 
 def test_extreme_values_break_nothing():
-    assert verdict(RULE, study([[1e99, -1e99] * 20, [0.0, 1e-99] * 20])).status in ("quiet", "fired")
+    assert verdict(RULE, study([[1e99, -1e99] * 20, [0.0, 1e-99] * 20])).status != "broken"
     for size in (1e99, 1e308):
         assert verdict(RULE, study([[size, -size] * 20])).status in ("quiet", "fired", "not-assessed")
     assert verdict(RULE, study([[1e308, -1e308] * 20, [0.0] * 40])).status == "not-assessed"  # one trial is left
