@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed.space import extension, failures
-from advisor.computed.stability import instability
 from advisor.engine.rule import Grounds, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
 from advisor.model.message import Name, Number, Percent, limited, say
 from advisor.model.space import as_number, round_significant
 from advisor.model.study import Signal, Study, Trial
@@ -169,7 +169,7 @@ def _shift(study: Study, trial: Trial) -> _Shift | None:
 def _search_higher_rates(study: Study, most: _Shift) -> tuple[Change, ...]:
     """Return the change to search the rates at which the log-odds would change enough; empty if no learning rate was searched, or
     if the rates already reach the usual ones."""
-    rates = instability.learning_rates(study)
+    rates = learning_rates(study)
     if rates is None or most.nats <= 0:
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
