@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from advisor.engine.links import find_links, node_of, ranks
-from advisor.engine.relation import Link
+from advisor.engine.relation import MIN_CONFIDENCE, Link
 from advisor.engine.rule import Rule
 from advisor.model.finding import Explanation, Finding, Goal, Verdict
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """Return the verdicts with `explained_by` set on every finding that another finding causes.
+    """Return the verdicts with `explained_by` set on every finding that another finding causes. Rules that found nothing, but were
+    blinded by a critical finding, count as not assessed.
 
     If a finding has several causes, choose one: first by whether the finding's changes must wait for it, then by priority in
     planning, then by its position in the causal order (earliest first).
@@ -34,9 +35,18 @@ def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict
         *_, link, cause = min(causes, key=lambda c: c[:4])
         return effect.model_copy(update={"explained_by": _explanation(link, cause)})
 
-    return tuple(
-        v.model_copy(update={"findings": tuple(map(explained, v.findings))}) if v.findings else v for v in verdicts
-    )
+    critical = {f.rule for f in findings if f.severity == "critical" and f.confidence >= MIN_CONFIDENCE}
+    blind = {k.effect: k.relation.because for k in links if k.relation.blinds and k.cause in critical}
+
+    def assessed(verdict: Verdict) -> Verdict:
+        if verdict.findings:
+            return verdict.model_copy(update={"findings": tuple(map(explained, verdict.findings))})
+        if verdict.status == "quiet" and verdict.rule in blind:
+            reason = blind[verdict.rule].rstrip(".")
+            return verdict.model_copy(update={"status": "not-assessed", "reason": reason[:1].lower() + reason[1:]})
+        return verdict
+
+    return tuple(map(assessed, verdicts))
 
 
 def _explanation(link: Link, cause: Finding) -> Explanation:

@@ -53,6 +53,9 @@ class Relation:
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"
     """Maximum severity of the effect."""
+    blinds: bool = False
+    """True if the effect's rule can judge nothing in a study with a critical cause, so that it has not passed if it finds nothing.
+    """
 
 
 @dataclass(frozen=True)

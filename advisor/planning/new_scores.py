@@ -52,16 +52,11 @@ def fixed(spec: StudySpec, findings: Iterable[Finding]) -> list[FixParameter]:
 def best_settings(study: Study) -> list[Trial]:
     """Return the best trial of each of the best settings, at most `BEST` trials.
 
-    If several settings share the best result, rank the settings by the mean of their late evaluations, because a single lucky
-    evaluation can produce the best result. If the last settings tie with settings beyond `BEST`, leave them out.
+    The order is that of all rankings, `Study.ranked`. If the last settings tie with settings beyond `BEST`, leave them out.
     """
     best = repeats.first_of_settings(t for t in study.ranked() if t.params)
-    costs = [study.rank_key(t)[0] for t in best]
-    shared = costs[1:2] == costs[:1]
-    merit = {t.id: study.rank_key(t)[shared:] for t in best}
-    ordered = sorted(best, key=lambda t: merit[t.id])
-    first, beyond = ordered[:BEST], ordered[BEST:]
-    return [t for t in first if not beyond or merit[t.id] != merit[beyond[0].id]] or first
+    first, beyond = best[:BEST], best[BEST:]
+    return [t for t in first if not beyond or study.rank_key(t) != study.rank_key(beyond[0])] or first
 
 
 def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:

@@ -263,18 +263,20 @@ class ReportData(FrozenModel):
         """Each finding that no other one explains (a cause), with the findings that it explains, the most important cause first.
 
         Critical causes come first. Findings with only advice that explain no other finding follow the warnings that change a study.
-        Notes follow findings that need action. Findings that are deferred to a later study come last.
+        Notes follow findings that need action: first those that change a study, and then the more certain ones. Findings that are
+        deferred to a later study come last.
         """
         findings = by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
 
-        def rank(head: Finding, below: tuple[Finding, ...]) -> int:
+        def rank(head: Finding, below: tuple[Finding, ...]) -> tuple[int, bool, float]:
+            advice = only_advice(head) and not below
             if head.severity == "critical":
-                return 0
+                return 0, False, 0.0
             if self.reason_deferred(head) is not None:
-                return 4
-            return 3 if head.severity == "note" else 1 + (only_advice(head) and not below)
+                return 3, False, 0.0
+            return (1, advice, 0.0) if head.severity == "warning" else (2, advice, -head.confidence)
 
         groups = [
             (head, tuple(f for f, cause in zip(findings, causes, strict=True) if cause is head is not f))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from advisor.computed import computed
+from advisor.computed.curves import noise
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.model.finding import MissingData
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.model.words import number
 from advisor.stats.heterogeneity import heterogeneity
 
@@ -22,7 +24,8 @@ _FALSE_ALARMS = 0.05
 def tie(study: Study) -> str | None:
     """Return why the results of the settings have no order, as a clause; None if they have one or if that is unknown.
 
-    All results are equal, or their range is no larger than the validation set would give settings of equal quality.
+    All results are equal, or they differ no more than settings of equal quality would differ by chance. The standard error follows
+    from the size of the validation set; if that is unknown, from repeats of settings, or else from the noise between evaluations.
     """
     trials, metric = repeats.first_of_settings(study.ranked()), study.spec.objective.metric
     if len(trials) < 2:
@@ -32,11 +35,25 @@ def tie(study: Study) -> str | None:
     try:
         errors = validation.standard_errors(study, trials)
     except MissingData:
-        return None
+        return _tie_within_noise(study, trials)
     costs = study.costs[[t.index for t in trials]]
     if heterogeneity(costs, errors * math.sqrt(1 - validation.AGREEMENT), _FALSE_ALARMS).p <= _FALSE_ALARMS:
         return None
     return (
         f"the best {metric} of all {len(trials)} settings differs by {number(float(np.ptp(costs)), 2)} at most, no more than "
         f"chance on {round(trials[0].fact('n_valid')):,} validation examples"
+    )
+
+
+def _tie_within_noise(study: Study, trials: Sequence[Trial]) -> str | None:
+    """Return why results are equal within the noise of training, as a clause; None if they are not or if the noise is unknown."""
+    (deviation, measured), source = noise.noise_between_seeds(study), "the noise between seeds"
+    if not measured:
+        deviation, source = noise.noise_between_steps(study), "the noise between evaluations"
+    costs = study.costs[[t.index for t in trials]]
+    if deviation <= 0 or heterogeneity(costs, np.full(len(costs), deviation), _FALSE_ALARMS).p <= _FALSE_ALARMS:
+        return None
+    return (
+        f"the best {study.spec.objective.metric} of all {len(trials)} settings differs by {number(float(np.ptp(costs)), 2)} at "
+        f"most, no more than {source} ({number(deviation, 2)}, standard deviation) explains"
     )

@@ -10,7 +10,7 @@ import numpy as np
 from advisor import contract
 from advisor.computed.decision import repeats
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, words_of
+from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Study, Trial
 from advisor.stats.ratios import error_of_share
 
@@ -65,6 +65,9 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
             needs="facts" if count_suffices else "other",
         )
     if std_metric in study.metrics:
+        if std_metric != metric + contract.STD_SUFFIX:
+            # TRL samples several completions of each prompt. All trials answer the same prompts, so their differences cancel.
+            sizes = sizes * [_completions_per_prompt(t) for t in trials]
         return np.asarray(_example_deviations(study, trials, std_metric) / np.sqrt(sizes), dtype=np.float64)
     shares = np.array([study.objective_value(float(study.costs[t.index])) for t in trials])
     unit = unit_of_shares(study)
@@ -74,6 +77,12 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
             f"examples; log it as {std_metric}"
         )
     return unit * error_of_share(shares / unit, sizes)
+
+
+def _completions_per_prompt(trial: Trial) -> float:
+    """Return the number of completions of each prompt in an evaluation by TRL; 1 if it is unknown."""
+    numbers = (as_number(trial.params.get(name)) for name in ("num_generations_eval", "num_generations"))
+    return next((n for n in numbers if n >= 1), 1.0)
 
 
 def _std_metric(study: Study) -> str:

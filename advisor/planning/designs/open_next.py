@@ -3,7 +3,8 @@
 Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance, and fixed hyperparameters".
 
 *When.* Only a learning rate was searched, and the best one is known to within a factor of `RESOLVED`, because results are worse or
-training fails on both sides of it. A further study of the learning rate would only narrow its range or add trials.
+training fails on both sides of it; or all rates in a range at least that wide give the same result within noise. A further study of
+the learning rate would only narrow its range or add trials.
 
 *What.* A search of one more of the optimizer's hyperparameters, in its usual range, together with the learning rate around its best
 value, because the two interact. All trials so far must share one value of the added hyperparameter. With less momentum, the best
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from advisor.computed.pipeline.ties import tie
 from advisor.model import optimizers, parameter_kinds
 from advisor.model.optimizers import LADDERS, RATE_TRIALS, TunableHyperparameter
 from advisor.model.prediction import round_significant
@@ -46,14 +48,16 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
     best, within = _best_rate(study, rates[0])
-    found = next(_candidates(spec), None)
-    if within > RESOLVED or found is None:
+    found, flat = next(_candidates(spec), None), _flat_range(study, rates[0])
+    if (within > RESOLVED and flat is None) or found is None:
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
-    known = (
-        f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
-    )
+    if flat is not None:
+        within, equal = flat[1] / flat[0], f"from {plain_number(flat[0], 3)} to {plain_number(flat[1], 3)}"
+        known = f"{clean(rates[0])} {equal} gives the same result within noise"
+    else:
+        known = f"the best {clean(rates[0])}, {plain_number(best)}, is known to within a factor of {plain_number(within, 2)}"
     reason = f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
     new = _new_parameter(rung, fixed, reason + shifts)
@@ -62,6 +66,9 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     )
     low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why = f"around the best rate, {plain_number(best)}; nearby rates are worse on both sides"
+    if flat is not None:
+        low, high = min(low, flat[0]) if shifts else flat[0], max(high, flat[1]) if shifts else flat[1]
+        why = f"as before: no rate {equal} is better beyond noise"
     why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
     goal = f"Tune {clean(name)}: {domain(new)}"
@@ -103,6 +110,16 @@ def _best_rate(study: Study, rate: str) -> tuple[float, float]:
     best = as_number(study.ranked()[0].params.get(rate)) if study.ranked() else 0.0
     below, above = [r for r in tried if 0 < r < best], [r for r in tried if r > best]
     return best, min(above) / max(below) if below and above else math.inf
+
+
+def _flat_range(study: Study, rate: str) -> tuple[float, float] | None:
+    """Return the lowest and the highest learning rate if the results of all settings tie and the rates differ by at least a factor
+    of `RESOLVED`; else None.
+    """
+    rates = sorted(r for t in study.ranked() if (r := as_number(t.params.get(rate))) > 0)
+    # Rates up to one that failed are no flat range: the best ones may lie right below it.
+    complete = len(rates) == sum(bool(e) for e in study.ended)
+    return (rates[0], rates[-1]) if complete and rates and rates[-1] >= RESOLVED * rates[0] and tie(study) else None
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, TunableHyperparameter]]:

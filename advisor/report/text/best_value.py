@@ -163,11 +163,22 @@ def certainty(report: ReportData) -> Message:
         return _between_trials(report)
     low, high = report.again
     best = math.nan if report.best is None else report.best.value
+    metric = Name(report.spec.objective.metric)
+    # An end at the best possible result holds no information.
+    if (report.minimize and low == 0) or (not report.minimize and high in (1, 100)):
+        bound = say(
+            "If the study ran again in the same space with other random settings and seeds, its best {metric} would be {limit} or "
+            "{better} with a probability of 90 %.",
+            metric=metric,
+            limit=Objective(high if report.minimize else low),
+            better="lower" if report.minimize else "higher",
+        )
+        return joined((_between_trials(report), bound), " ")
     lucky = best < low if report.minimize else best > high
     again = say(
         "If the study ran again in the same space with other random settings and seeds, its best {metric} would {be} {low} and "
         "{high} (80 % interval).",
-        metric=Name(report.spec.objective.metric),
+        metric=metric,
         be="probably be worse: between" if lucky else "lie between",
         low=Objective(low),
         high=Objective(high),

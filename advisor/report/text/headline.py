@@ -55,7 +55,9 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
             return as_sentence(before.action), _reason(
                 report, spec, before
             ) if before is lead else _reason_before_study(spec, before)
-        optional = lead is not None and all(f.severity == "note" for f in report.heads)
+        # A range whose end holds the best trials is worth moving even if too few other trials show it for a warning.
+        moves = lead is not None and lead.goal == "boundary" and lead.confidence >= SURE
+        optional = lead is not None and not moves and all(f.severity == "note" for f in report.heads)
         anew = lead is not None and needs_new_scores(spec, [lead])
         why = joined((_reason(report, spec, lead), *(say(NOT_COMPARABLE) for _ in range(anew))), " ")
         goal = as_sentence(say("{goal}{others}", goal=_goal_message(spec), others=_other_ranges(report, spec)))

@@ -14,6 +14,7 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.model.words import clean, number
 from advisor.tracking.study import declared, metric_names
+from advisor.tracking.study.policy_names import is_reward_of_preferences
 
 _LEVEL = 0.05
 """Maximum probability, per study, of a false warning that two metrics disagree, if no hyperparameter affects these metrics."""
@@ -140,6 +141,9 @@ def _range_end(slope: float) -> str:
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
     """Return the metrics other than the objective, on the objective's data split, whose names state a direction; each with the sign
     that makes it a cost.
+
+    Metrics that describe a language model's own predictions, such as their entropy, are no objectives. In preference training, the
+    loss and the rewards of answers are functions of one margin, so they do not compete with each other either.
     """
     own = study.spec.objective.metric
     split = metric_direction.split_of(own)
@@ -151,6 +155,9 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
             metric_direction.split_of(metric) != split
             or direction is None
             or metric_names.is_window_or_system_metric(metric)
+            or metric_names.describes_model(metric)
+            or is_reward_of_preferences(metric)
+            or (is_reward_of_preferences(own) and quantity == ("loss",))
         ):
             continue
         if metric_names.measures_success(metric) and quantity != metric_direction.quantity(own):

@@ -42,15 +42,23 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
 
 def _weakness(name: str) -> int:
-    """Return the rank of a metric as an objective: 0 for a reported quantity (best), 1 for a loss, 2 for two metrics of TRL.
+    """Return the rank of a metric as an objective: 0 for a reported quantity (best), 1 for a loss, 2 for metrics that describe a
+    language model.
+    """
+    if describes_model(name):
+        return 2
+    return 1 if "loss" in quantity(name) else 0
 
-    The two metrics of TRL are the entropy of a language model, which falls as the model becomes more certain, whether right or
-    wrong, and the accuracy of single tokens, which is computed with the correct text as context.
+
+def describes_model(name: str) -> bool:
+    """Return True if the metric is one of two that TRL logs about a language model: the entropy of its predictions or the accuracy
+    of single tokens.
+
+    The entropy falls as the model becomes more certain, whether right or wrong. The accuracy of single tokens counts only the most
+    likely token and is computed with the correct text as context. Neither competes with a loss or a reward as an objective.
     """
     parts = quantity(name)
-    if parts == ("entropy",) or {"token", "accuracy"} <= set(parts):
-        return 2
-    return 1 if "loss" in parts else 0
+    return parts == ("entropy",) or {"token", "accuracy"} <= set(parts)
 
 
 def _only_metric(metrics: list[str]) -> str | None:

@@ -26,6 +26,15 @@ _CHOSEN = ("eval_logps/chosen", "logps/chosen")
 """Names of metrics with the log probability of preferred answers. Names from evaluations come first, because all evaluations use
 the same answers.
 """
+_MARGINS: Mapping[Signal, tuple[str, ...]] = {
+    "train_margin": ("train/rewards/margins", "rewards/margins"),
+    "valid_margin": ("eval_rewards/margins",),
+}
+"""Names of metrics with the margin between the rewards of preferred and rejected answers."""
+_REWARDS_OF_PREFERENCES = tuple(f"rewards/{name}" for name in ("chosen", "rejected", "accuracies", "margins"))
+"""Names of TRL's metrics about the rewards that preference training assigns to answers. They are functions of the model's own
+log probabilities and, except for the accuracies, grow with beta.
+"""
 _PREFIX = "train/"
 
 
@@ -34,15 +43,25 @@ def find_policy_metrics(metrics: Iterable[str]) -> dict[Signal, str]:
     have other meanings elsewhere.
     """
     by_name = {name.removeprefix(_PREFIX): name for name in metrics}
-    chosen: dict[Signal, str] = dict([("chosen_logp", by_name[name]) for name in _CHOSEN if name in by_name][:1])
+    pairs: dict[Signal, str] = dict([("chosen_logp", by_name[name]) for name in _CHOSEN if name in by_name][:1])
+    pairs |= {s: name for s, names in _MARGINS.items() for name in names if name in by_name.values()}
     found = {
         signal: next((by_name[name] for name in names if name in by_name), None) for signal, names in _NAMES.items()
     }
-    return chosen | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
+    return pairs | ({s: m for s, m in found.items() if m is not None} if found["policy_reward"] is not None else {})
 
 
 def is_diagnostic(name: str) -> bool:
     """Return True if the metric describes the state of a policy, such as its entropy, rather than its quality; in training or in an
     evaluation.
     """
-    return name.removeprefix(_PREFIX).removeprefix("eval_") in _DIAGNOSTICS
+    plain = name.removeprefix(_PREFIX).removeprefix("eval_")
+    # TRL logs the mean and the standard deviation of each reward function.
+    return plain in _DIAGNOSTICS or (plain.startswith("rewards/") and plain.endswith("/std"))
+
+
+def is_reward_of_preferences(name: str) -> bool:
+    """Return True if the metric is about the rewards that preference training assigns to answers; in training or in an
+    evaluation.
+    """
+    return name.removeprefix(_PREFIX).removeprefix("eval_") in _REWARDS_OF_PREFERENCES

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from advisor.contract import metric_direction
+from advisor.model import words
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Curve, CurveBlock, Status
 from advisor.tracking.study import metric_names
@@ -43,9 +44,12 @@ _MAX_STUCK = 0.5
 """Maximum share of trials on a plateau at which these trials count as failed. A larger share means a fault of the whole study."""
 _MAX_CLASSES = 1000
 _MIN_EXAMPLES = 5
-"""Minimum number of validation examples by which an accuracy must differ from the best result to be a plateau below it. If two
-equally good trials differ in five examples, a given one of them is right in all five with probability 1/32 (sign test).
+"""Minimum number of validation examples by which two accuracies must differ if one is a plateau below the other, or if a trial
+gained and lost this difference. If two equally good models differ in five examples, a given one of them is right in all five with
+probability 1/32 (sign test).
 """
+_MIN_GAP = 1e-5
+"""Minimum relative difference between two accuracies; smaller ones are rounding errors of 32-bit floats."""
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from the score of guessing among k classes, as a share of the difference between guessing among k
 and among k + 1 classes."""
@@ -105,11 +109,12 @@ def find_silent_failures(
         if reason := _non_finite_loss(blocks, costs, trial):
             found[trial] = TrialEnd("diverged", reason)
     rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > _MIN_FLAT]
+    min_gain = _min_difference(costs, examples)
     for trial in rest:
-        if reason := _collapse(costs, trial) or _joint_collapse(blocks, costs, trial):
+        if reason := _collapse(costs, trial, min_gain) or _joint_collapse(blocks, costs, trial):
             found[trial] = TrialEnd("diverged", reason)
     rest = [t for t in rest if t not in found]
-    return found | _trials_on_plateaus(costs, rest, chance, _min_plateau_distance(costs, examples))
+    return found | _trials_on_plateaus(costs, rest, chance, _known_difference(costs, examples))
 
 
 # --- losses that are not finite --------------------------------------------------------------------------------------------------
@@ -186,8 +191,11 @@ def _count_trailing_true(mask: BoolArray) -> int:
 # --- plateaus --------------------------------------------------------------------------------------------------------------------
 
 
-def _collapse(costs: ObjectiveCosts, trial: int) -> str:
-    """Return a clause that says that the trial lost its gain and stayed constant; empty if it did not."""
+def _collapse(costs: ObjectiveCosts, trial: int, min_gain: float) -> str:
+    """Return a clause that says that the trial lost its gain and stayed constant; empty if it did not.
+
+    min_gain: minimum gain that counts, because smaller ones may be chance.
+    """
     curve = costs.curves[trial].finite
     first, best = float(curve.values[0]), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
@@ -195,7 +203,11 @@ def _collapse(costs: ObjectiveCosts, trial: int) -> str:
     length = _count_trailing_true(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _COLLAPSED * gain > 0:
         return ""
-    if gain <= _MOVED * costs.range or length <= _longest_stay(costs.curves, level, _CONSTANT * gain):
+    if (
+        gain < min_gain
+        or gain <= _MOVED * costs.range
+        or length <= _longest_stay(costs.curves, level, _CONSTANT * gain)
+    ):
         return ""
     step = int(curve.steps[len(curve) - length])
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
@@ -223,7 +235,8 @@ def _joint_collapse(blocks: Mapping[str, CurveBlock], costs: ObjectiveCosts, tri
             step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
             level = costs.text(float(np.median(curve.values[len(curve) - length :])))
             rose = f"{metric} rose from {lowest:.3g} to {end:.3g}"
-            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}"
+            lost = f"each lost at least {words.share(share)} of its gain"
+            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}; {lost}"
     return ""
 
 
@@ -274,9 +287,23 @@ def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
     return longest
 
 
-def _min_plateau_distance(costs: ObjectiveCosts, examples: float) -> float:
-    """Return the minimum distance between a plateau and the best result that is detectable with this number of validation examples;
-    0 if the number is unknown.
+def _min_difference(costs: ObjectiveCosts, examples: float) -> float:
+    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
+    objectives.
+
+    If the number is unknown, the smallest difference between any two logged accuracies counts as one example.
+    """
+    if math.isfinite(examples) or "accuracy" not in metric_direction.quantity(costs.metric):
+        return _known_difference(costs, examples)
+    values = np.unique(np.concatenate([c.finite.values for c in costs.curves] or [np.empty(0)]))
+    gaps = np.diff(values)
+    gaps = gaps[gaps > _MIN_GAP * np.abs(values).max(initial=0.0)]
+    return _MIN_EXAMPLES * float(gaps.min(initial=math.inf)) if len(gaps) else 0.0
+
+
+def _known_difference(costs: ObjectiveCosts, examples: float) -> float:
+    """Return the minimum difference between two accuracies that is detectable with this number of validation examples; 0 for other
+    objectives, or if the number is unknown.
     """
     if "accuracy" not in metric_direction.quantity(costs.metric):
         return 0.0

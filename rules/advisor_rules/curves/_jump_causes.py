@@ -57,7 +57,8 @@ def noise_remedy(
     constant: minimum final learning rate, as a share of its peak, that counts as not decayed; examples: number of validation
     examples needed to separate the trials, as a multiple of the present number.
     """
-    if any(rate_at_end(study, t) > constant for t in trials):
+    ends = [rate_at_end(study, t) for t in trials]
+    if any(end > constant for end in ends):
         why = "The learning rate does not decay, and validation jumps between late evaluations."
         return SetSchedule(schedule={"kind": "cosine"}, why=why), "the learning rate does not decay"
     p_values = [p for t in trials if not math.isnan(p := p_of_training_jumps(study, t))]
@@ -68,8 +69,13 @@ def noise_remedy(
         return _advise_more_examples(examples, "episodes"), "too few episodes in each evaluation"
     if p_values:
         return _advise_more_examples(examples), "a small validation set: training does not jump with it"
-    text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
-    return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
+    if all(map(math.isnan, ends)):
+        text = (
+            "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
+        )
+        return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
+    text = "Make evaluations less noisy: average the weights, or use more validation data."
+    return Advise(text=text), "unknown: the learning rate decays; log the objective on training data"
 
 
 def _advise_more_examples(times: float, examples: str = "validation examples") -> Advise:

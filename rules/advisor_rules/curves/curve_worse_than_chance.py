@@ -81,6 +81,7 @@ class CurveWorseThanChance(Rule):
             ),
             shares="study",
             because="No trial learned anything, so their differences and the shapes of their curves are chance.",
+            blinds=True,
         ),
         Relation(
             rules=("curve-train-loss-rises",),

@@ -18,6 +18,9 @@ from advisor_rules.space import _regularisers
 MIN_POOR = 3
 """Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our choice."""
 
+_INSIDE = 10.0
+"""Factor by which the new end of a range of learning rates lies inside the usual rates if the whole range was beyond them."""
+
 
 class MovedRange(NamedTuple):
     """A new range and the reason for it."""
@@ -40,6 +43,9 @@ def move_end(
     if found is None:
         return None
     (low, high), limit = found
+    if limit is None and (usual := _end_of_usual_rates(study, name, side)) is not None:
+        low, high = (min(low, usual.value), high) if side == "low" else (low, max(high, usual.value))
+        limit = usual if usual.value in (low, high) else None
     if side == "low" and (none := _regularisers.none_below(name, domain)) is not None:
         low, limit = none, extension.Limit(none, f"a study without {name} shows what it brings")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
@@ -51,6 +57,24 @@ def move_end(
         return MovedRange(low, high, why)
     why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse and are left out"
     return MovedRange(inner, high, why) if side == "high" else MovedRange(low, inner, why)
+
+
+def _end_of_usual_rates(study: Study, name: str, side: Side) -> extension.Limit | None:
+    """Return the learning rate that lies `_INSIDE` inside the usual rates if the range lies entirely beyond them; else None."""
+    rates, domain = extension.usual_rates(study, name), study.spec.parameters[name]
+    if rates is None or domain.low is None or domain.high is None:
+        return None
+    if side == "low" and domain.low > rates.high:
+        value, where, end = rates.high / _INSIDE, "above", rates.high
+    elif side == "high" and domain.high < rates.low:
+        value, where, end = rates.low * _INSIDE, "below", rates.low
+    else:
+        return None
+    if not domain.reach[0] <= value <= domain.reach[1]:
+        return None
+    return extension.Limit(
+        value, f"all rates that were tried lie {where} {setting(end)}, where rates are unusual for {rates.training}"
+    )
 
 
 def _why_range_moves(end: float, to: float, turn: float, side: Side, limit: extension.Limit | None) -> str:

@@ -65,7 +65,7 @@ class SpaceBoundary(Rule):
     before_exploitation = "quiet"
     explains = (
         Relation(
-            rules=("stability-early", "stability-mid", "stability-spikes"),
+            rules=("stability-early", "stability-mid", "stability-spikes", "clip-insufficient"),
             shares="low rates",
             because="Lower learning rates than these trials' give better results, so this instability rules out nothing.",
             max_severity="warning",

@@ -130,7 +130,10 @@ class SpaceInfeasible(Rule):
                 *(cut.evidence if cut is not None else ()),
                 table(
                     ("trials that ended", say("{ended}", ended=ended_count)),
-                    *((what, say("{count}", count=int(mask.sum()))) for what, mask in _failure_kinds_text(failed)),
+                    *(
+                        (what, say("{count}", count=int(mask.sum())))
+                        for what, mask in _failure_kinds_text(study, failed)
+                    ),
                     _rows.share("share that failed", count / ended_count, self.share),
                     (
                         "probability of a region this clear by chance",
@@ -189,17 +192,19 @@ def _low_rates(study: Study, failed: failures.Failures) -> str:
     return f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
 
 
-def _failure_kinds_text(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
+def _failure_kinds_text(study: Study, failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
+    # The report counts only trials on a plateau as trials that learned nothing.
+    on_plateau = all(t.status == "not_learned" for t in study.trials if failed.stuck[t.index])
     return (
         ("diverged", failed.diverged),
         ("crashed", failed.crashed & ~failed.out_of_memory),
         ("ran out of memory", failed.out_of_memory),
-        ("learned nothing", failed.stuck),
+        ("learned nothing" if on_plateau else "got hardly better than at their first evaluation", failed.stuck),
     )
 
 
 def _message(study: Study, failed: failures.Failures, cut: _failure_regions.Cut | None) -> Message:
-    kinds = [(what, int(mask.sum())) for what, mask in _failure_kinds_text(failed) if mask.any()]
+    kinds = [(what, int(mask.sum())) for what, mask in _failure_kinds_text(study, failed) if mask.any()]
     # If all failures are of one kind, name this kind: "failed" would be misleading for a trial that learned nothing but ended with
     # a result.
     how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))

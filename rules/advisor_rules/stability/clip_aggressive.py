@@ -16,6 +16,7 @@ from advisor.model.message import Message, Name, Number, Percent, Probability, j
 from advisor.model.optimizers import optimizer_name, optimizer_of
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
+from advisor.model.words import share
 from advisor.stats import tails
 
 _RESCALING = ("adam", "adamw", "nadam", "rmsprop")
@@ -38,13 +39,12 @@ class ClipAggressive(Rule):
     ## What to do
     Raise the threshold so that typical norms pass, and lower the learning rates so that updates stay as long. Start with the 90th
     percentile of the norms before clipping. If training is then unstable, lower the learning rate further or lengthen the warmup.
-    With Adam and similar optimizers, nothing has to change.
 
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must be significant in an
-    exact binomial test over the logged points. With Adam and similar optimizers, the finding is a note that changes no study.
-    Confidence is one minus the p-value, times the share of the good trials that agree. If exactly half of the updates are clipped,
-    the rule fired in at most 4.5 % of simulated studies.
+    exact binomial test over the logged points. With Adam and similar optimizers, the rule gives no advice, because nothing has to
+    change. Confidence is one minus the p-value, times the share of the good trials that agree. If exactly half of the updates are
+    clipped, the rule fired in at most 4.5 % of simulated studies.
     """
 
     playbook = "Gradient clipping"
@@ -53,7 +53,6 @@ class ClipAggressive(Rule):
         rules=("space-insensitive", "space-boundary"),
         shares="rates",
         because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
-        min_severity="warning",  # A note is about optimizers like Adam, whose steps hardly depend on the threshold.
     )
 
     most: Share = 0.5
@@ -79,14 +78,19 @@ class ClipAggressive(Rule):
         mostly_clipped = [c for c in judged_trials if c.share > self.most and c.p(self.most) <= self.false_alarms]
         if judged_trials[0] not in mostly_clipped or 2 * len(mostly_clipped) <= len(judged_trials):
             return
+        first = mostly_clipped[0]
+        optimizer = optimizer_of(optimizer_name(first.trial.params, first.trial.facts))
+        if optimizer in _RESCALING:
+            raise MissingData(
+                f"{share(first.share)} of the updates of {first.trial.name} are clipped, but the trials use {optimizer}, which "
+                "divides by the size of the gradients, so the threshold hardly affects its steps"
+            )
         yield self._finding(study, judged_trials, mostly_clipped)
 
     def _finding(
         self, study: Study, judged_trials: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]
     ) -> Finding:
         first, norms = mostly_clipped[0], clipping.unclipped_norms(study)
-        rescaled = optimizer_of(optimizer_name(first.trial.params, first.trial.facts)) in _RESCALING
-        action = _action(norms, rescaled=rescaled)
         others = say(
             " The same holds for {hard} of the {judged} best trials.",
             hard=len(mostly_clipped),
@@ -101,12 +105,12 @@ class ClipAggressive(Rule):
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
                 others=others if len(mostly_clipped) > 1 else "",
             ),
-            action=action,
-            severity="note" if rescaled else "warning",
+            action=_action(norms),
+            severity="warning",
             confidence=(1 - first.p(self.most)) * len(mostly_clipped) / len(judged_trials),
             trials=[c.trial for c in mostly_clipped],
             evidence=(*_curves(study, first), self._figures(judged_trials, first)),
-            changes=() if rescaled else instability.clip_changes(norms, first.threshold),
+            changes=instability.clip_changes(norms, first.threshold),
         )
 
     def _figures(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
@@ -119,16 +123,10 @@ class ClipAggressive(Rule):
         )
 
 
-def _action(norms: FloatArray, *, rescaled: bool) -> Message:
+def _action(norms: FloatArray) -> Message:
     percentile = say("the 90th percentile of the best trials' norms before clipping, after the first tenth of training")
     norm = Number(float(np.quantile(norms, 0.9))) if len(norms) else None
     to = say("{norm}, {percentile}", norm=norm, percentile=percentile) if norm else percentile
-    if rescaled:
-        return say(
-            "Nothing has to change: Adam and similar optimizers divide by the size of the gradients, so results hardly depend on "
-            "the threshold. To clip only outliers, set it to {to}.",
-            to=to,
-        )
     return say(
         "Raise the clipping threshold to {to}{later}. Lower the learning rates in proportion, so that updates stay as long.",
         to=to,

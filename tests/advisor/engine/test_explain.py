@@ -48,12 +48,32 @@ def test_everything_follows_from_trials_that_learned_nothing() -> None:
     assert explained["curve-worse-than-chance"].explained_by is None
 
 
+def test_checks_that_a_critical_finding_blinds_have_not_passed() -> None:
+    quiet = [Verdict(rule=r, status="quiet") for r in ("curve-overfitting", "seeds")]
+    for severity, confidence, status in (
+        ("critical", 0.9, "not-assessed"),
+        ("warning", 0.9, "quiet"),
+        ("critical", 0.3, "quiet"),
+    ):
+        cause = found("curve-worse-than-chance", "t1", severity=severity, confidence=confidence)
+        verdicts = explain([*quiet, Verdict(rule=cause.rule, status="fired", findings=(cause,))], RULES)
+        assert [v.status for v in verdicts] == [status, "quiet", "fired"]
+        assert verdicts[0].reason is None or verdicts[0].reason.startswith("no trial learned anything")
+
+
 def test_instability_explains_a_boundary_of_the_same_end_only() -> None:
     edge = found("stability-edge", "t1", severity="critical", subject="lr", side="high")
     here = found("space-boundary", subject="lr", side="high")
     assert after(edge, here)["space-boundary"].explained_by is not None
     for other in (here.model_copy(update={"side": "low"}), here.model_copy(update={"subject": "momentum"})):
         assert after(edge, other)["space-boundary"].explained_by is None
+
+
+def test_lower_rates_come_before_tighter_clipping_at_high_ones() -> None:
+    spikes = found("clip-insufficient", "t1")
+    for side, cause in (("low", "space-boundary"), ("high", None)):
+        explained = after(found("space-boundary", subject="lr", side=side), spikes)["clip-insufficient"].explained_by
+        assert (explained.rule if explained else None) == cause
 
 
 def test_half_of_the_trials_with_the_effect_must_show_the_cause() -> None:

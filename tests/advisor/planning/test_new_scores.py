@@ -52,13 +52,14 @@ def test_policies_are_compared_over_more_episodes() -> None:
     assert "validation data" not in str(spec.parameters)
 
 
-def test_late_evaluations_choose_among_settings_with_the_same_result() -> None:
-    """A best value that many settings share may be one lucky evaluation; equal settings at the end are left out together."""
+def test_settings_are_chosen_in_the_order_of_the_ranking() -> None:
+    """Late evaluations order the settings that share a best value; equal settings at the end are left out together."""
     good, lucky, other = [0.5, 0.9, 0.9, 0.9], [0.9, 0.8, 0.8, 0.8], [0.7, 0.8, 0.8, 0.8]
     params = [{"lr": 0.1 * (i + 1)} for i in range(9)]
     curves = [lucky, good, lucky, good, *[other] * 5]
     study = make_study(params, {"val/acc": curves}, objective="val/acc", direction="maximize")
-    assert [t.name for t in new_scores.best_settings(study)] == ["trial-1", "trial-3"]
+    chosen = [t.name for t in new_scores.best_settings(study)]
+    assert chosen == ["trial-1", "trial-3", "trial-0", "trial-2"] == [t.name for t in study.ranked()[:4]]
     equal = make_study(params, {"val/acc": [good] * 9}, objective="val/acc", direction="maximize")
     assert len(new_scores.best_settings(equal)) == new_scores.BEST
 

@@ -54,3 +54,24 @@ def test_pure_advice_comes_after_warnings_that_change_a_study() -> None:
         for r, (g, c) in changes.items()
     ]
     assert [f.rule for f in make_report(study, verdicts).heads] == ["change", "advice"]
+
+
+def test_notes_that_change_a_study_come_first_and_then_the_more_certain_ones() -> None:
+    study = make_study(12, dense=False)
+    note = make_verdicts(study)[2].findings[0].model_copy(update={"severity": "note"})
+    advice, change = (
+        (Advise(text="Commit."),),
+        (SetRange(parameter="dropout", low=0.1, high=0.2, scale="linear", why="w"),),
+    )
+    shown = {"unsure": (0.3, advice), "sure": (0.99, advice), "range": (0.5, change)}
+    verdicts = [
+        Verdict(
+            rule=r,
+            status="fired",
+            findings=(note.model_copy(update={"rule": r, "goal": "pipeline", "confidence": c, "changes": changes}),),
+        )
+        for r, (c, changes) in shown.items()
+    ]
+    made = make_report(study, verdicts).model_copy(update={"deferred": ()})
+    made.__dict__.pop("headed", None)
+    assert [head.rule for head, _ in made.headed] == ["range", "sure", "unsure"]

@@ -96,7 +96,7 @@ def test_a_late_winner_is_lost_unless_a_trial_within_the_seed_noise_is_kept():
     assert lost.guard.kept is False
     assert ", but lost the best result." in lost.message
     params = [{"lr": 0.1} if i < 4 else {"lr": 10.0 ** -(1 + i)} for i in range(9)]
-    noisy = [falling(0.1 + 0.3 * i) for i in range(4)] + CURVES[4:8] + [late]
+    noisy = [falling(0.1 + 0.1 * i) for i in range(4)] + CURVES[5:9] + [late]
     kept = hindsight(study(noisy, params=params, seeds=range(9)))
     assert kept.guard.kept
     assert "and kept the best result, but lost " in kept.message

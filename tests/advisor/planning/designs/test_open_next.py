@@ -77,3 +77,19 @@ def test_the_hyperparameter_is_one_of_the_optimizer(optimizer: str, name: str) -
     spec = opened(sweep(momentum=0.9, beta1=0.9, optimizer=optimizer))
     assert spec is not None
     assert spec.searched.keys() == {"lr", name}
+
+
+@pytest.mark.parametrize(("slope", "flat"), [(0.0, True), (0.3, False)])
+def test_rates_that_tie_within_noise_are_not_narrowed_around_a_lucky_one(slope: float, flat: bool) -> None:
+    rng, rates = np.random.default_rng(1), np.geomspace(3e-3, 5e-2, 5)
+    ends = 1.2 + slope * np.abs(np.log10(rates / rates[2]))
+    curves = [end + np.exp(-np.arange(20) / 2) + 0.002 * rng.standard_normal(20) for end in ends]
+    space = {"lr": Parameter(low=3e-3, high=5e-2, scale="log"), "beta1": Parameter(role="fixed", value=0.9)}
+    spec = opened(make_study([{"lr": float(r), "beta1": 0.9} for r in rates], {"val/loss": curves}, space=space))
+    assert spec is not None
+    rate, beta1 = spec.parameters["lr"], spec.parameters["beta1"]
+    assert ((rate.low, rate.high) == (pytest.approx(3e-3), pytest.approx(5e-2))) == flat
+    assert ("no rate from 0.003 to 0.05 is better beyond noise" in rate.why) == flat
+    assert ("nearby rates are worse on both sides" in rate.why) != flat
+    assert ("gives the same result within noise" in beta1.why) == flat
+    assert_ready_to_run(spec)

@@ -57,7 +57,8 @@ def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0.0, 1e9, "its best validation/error would lie between 0 and 1e9 (80 % interval)."),
+        (1e-9, 1e9, "its best validation/error would lie between 1e-9 and 1e9 (80 % interval)."),
+        (0.0, 1e9, "its best validation/error would be 1e9 or lower with a probability of 90 %."),
         (1e8, 1e9, "its best validation/error would probably be worse: between 1e8 and 1e9 (80 % interval)."),
     ],
 )

@@ -123,6 +123,11 @@ def test_a_study_that_follows_a_note_is_optional() -> None:
     change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
     note = fired("note", "boundary", "learning_rate")
     note = note.model_copy(update={"findings": (note.findings[0].model_copy(update={"changes": (change,)}),)})
+    sure = {"changes": (change,), "confidence": 0.8}
+    likely = note.model_copy(update={"findings": (note.findings[0].model_copy(update=sure),)})
+    assert "Optional" not in str(headline(make_report(make_study(12, dense=False), [likely])))
+    unsure = {"changes": (change,), "confidence": 0.6}
+    note = note.model_copy(update={"findings": (note.findings[0].model_copy(update=unsure),)})
     report = make_report(make_study(12, dense=False), [note])
     reason = "Optional: nothing is urgent. The best trials lie at the top of learning_rate."
     assert str(headline(report)).endswith(reason)

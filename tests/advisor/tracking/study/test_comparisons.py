@@ -1,3 +1,4 @@
+import pytest
 from small_experiments import experiment, points, run
 
 from advisor.tracking.study.assemble import assemble
@@ -33,6 +34,30 @@ def test_objectives_that_prefer_opposite_ends_are_one_warning():
         "choose another with --objective."
     ]
     assert not [w for w in two_metrics(-1).warnings if "disagree" in w]
+
+
+@pytest.mark.parametrize(
+    ("objective", "other", "competes"),
+    [
+        ("eval_accuracy", "eval_loss", True),
+        ("eval_loss", "eval_accuracy", True),
+        ("eval_loss", "eval_entropy", False),  # an uncertain model has a high entropy, whether it is right or wrong
+        ("eval_loss", "eval_mean_token_accuracy", False),
+        ("eval_rewards/accuracies", "eval_loss", False),  # both are functions of the margin; the loss also of beta
+        ("eval_loss", "eval_rewards/accuracies", False),
+        ("eval_reward", "eval_entropy", False),
+        ("eval_reward", "eval_rewards/format/std", False),
+    ],
+)
+def test_metrics_of_the_model_itself_do_not_compete_with_the_objective(objective, other, competes):
+    runs, steps = [run(i, lr=0.001 * 1.5**i) for i in range(12)], [(i, s) for i in range(12) for s in (1, 2)]
+    better = {m: -1 if m.endswith(("loss", "entropy")) else 1 for m in (objective, other)}
+    values = {
+        objective: points(*[(i, s, 0.5 + better[objective] * 0.02 * i, s) for i, s in steps]),
+        other: points(*[(i, s, 0.5 - better[other] * 0.02 * i, s) for i, s in steps]),
+    }
+    study = assemble(experiment(runs, **values), objective=objective)
+    assert any("disagree" in w for w in study.warnings) == competes
 
 
 def with_latency(sign, name="latency_ms", tags=None):

@@ -90,6 +90,7 @@ def test_an_accuracy_that_falls_back_to_chance_need_not_be_constant(end, status)
         train__loss=lambda i, s: end if i == 2 and s > 12 else 2.3 / s,
     )
     assert study.trials[2].status == status
+    assert study.trials[2].reason.endswith("each lost at least 50 % of its gain") == (status == "diverged")
 
 
 @pytest.mark.parametrize(("end", "status"), [(2.0, "diverged"), (1.0, "complete")])
@@ -148,3 +149,15 @@ def test_a_plateau_within_a_few_examples_of_the_best_result_is_no_failure(exampl
     made = experiment(runs, eval_rewards__accuracies=values)
     study = assemble(made, objective="eval_rewards/accuracies")
     assert [t.status for t in study.trials] == [status] * 2 + ["complete"] * 4
+
+
+@pytest.mark.parametrize("facts", [{}, {"n_valid": "256"}], ids=["inferred", "known"])
+@pytest.mark.parametrize(("right", "status"), [(1, "complete"), (4, "complete"), (40, "diverged")])
+def test_a_gain_of_a_few_examples_that_is_lost_again_is_no_failure(facts, right, status):
+    """Five more correct answers of 256 can be chance."""
+    counts = [200, 200 + right, *[200] * 10]
+    steps = [(i, s) for i in range(6) for s in range(12)]
+    made = points(*((i, s, (counts[s] if i == 2 else 200 + min(s, 30) + i) / 256, s) for i, s in steps))
+    runs = [run(i, tags={f"advisor.{k}": v for k, v in facts.items()}, lr=i + 1) for i in range(6)]
+    study = assemble(experiment(runs, val__accuracy=made), objective="val/accuracy")
+    assert [t.status for t in study.trials] == ["complete"] * 2 + [status] + ["complete"] * 3

@@ -66,6 +66,9 @@ def test_a_constant_learning_rate_gets_a_decay():
 def test_a_decayed_one_does_not():
     _, finding = first_firing(train_learning_rate=[np.linspace(0.1, 0, 60)] * 8)
     assert finding.changes[0].kind == "advise"
+    assert "decay" not in finding.action
+    assert "log the learning rate" not in str(finding.evidence)
+    assert "decay the learning rate" in first_firing()[1].action
 
 
 def test_training_that_does_not_jump_along_blames_the_validation_set():
@@ -160,7 +163,7 @@ def test_it_keeps_its_promise():
 
 
 def test_extreme_values_break_nothing():
-    assert verdict(RULE, study([[1e99, -1e99] * 20, [0.0, 1e-99] * 20])).status in ("quiet", "fired")
+    assert verdict(RULE, study([[1e99, -1e99] * 20, [0.0, 1e-99] * 20])).status != "broken"
     for size in (1e99, 1e308):
         assert verdict(RULE, study([[size, -size] * 20])).status in ("quiet", "fired", "not-assessed")
     assert verdict(RULE, study([[1e308, -1e308] * 20, [0.0] * 40])).status == "not-assessed"  # one trial is left

@@ -7,6 +7,8 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
+from advisor.computed.pipeline import validation
+
 RULE = "eval-size"
 
 
@@ -184,3 +186,19 @@ def test_where_repeats_differ_as_much_more_examples_would_not_rank_the_trials():
     (finding,) = verdict(RULE, make_study(params, curves, objective="val/error", tags=tags)).findings
     assert finding.severity == "note"
     assert "repeats of one setting differ as much" in str(finding.action)
+
+
+def test_several_completions_of_a_prompt_make_its_reward_more_certain():
+    """TRL evaluates `num_generations` completions of each validation prompt."""
+    rewards = {"eval_reward": [[0.5, 0.97 - 0.02 * i] for i in range(6)], "eval_reward_std": [[0.3, 0.3]] * 6}
+    errors = []
+    for more in ({}, {"num_generations": 8}, {"num_generations": 8, "num_generations_eval": 2}):
+        study = make_study(
+            [{"lr": 0.1 * (i + 1), **more} for i in range(6)],
+            rewards,
+            objective="eval_reward",
+            direction="maximize",
+            tags=[{"n_valid": "32"}] * 6,
+        )
+        errors.append(validation.standard_errors(study, study.ranked())[0])
+    assert np.allclose(errors, 0.3 / np.sqrt([32, 256, 64]))

@@ -339,3 +339,20 @@ def test_a_value_that_alone_gives_results_is_compared_with_no_other():
     tried = settings.read(study)
     said = str(_boundary_text.message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
     assert said == "Only the lowest lr, 0.001, gives a result."
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "to"), [(0.03, 3.0, 1e-4), (1e-4, 1e-2, None)], ids=["all rates are unusual", "some are usual"]
+)
+def test_a_range_far_beyond_the_usual_rates_is_extended_into_them(low: float, high: float, to: float | None) -> None:
+    rates = np.geomspace(low, high, 12)
+    made = make_study(
+        [{"learning_rate": float(r)} for r in rates],
+        {"val/loss": np.linspace(1, 3, 12).tolist()},
+        space={"learning_rate": Parameter(low=low, high=high, scale="log")},
+        tags=[{"pretrained": "gpt2", "optimizer": "adamw"}] * 12,
+    )
+    (finding,) = verdict("space-boundary", made).findings
+    (change,) = finding.changes
+    assert (change.low == to) == (to is not None)
+    assert ("all rates that were tried lie above 0.001" in change.why) == (to is not None)

@@ -57,6 +57,9 @@ def test_stuck_trials_count() -> None:
     params = [{"lr": float(r)} for r in np.geomspace(1e-4, 1, 8)]
     curves = [[-0.1, -0.9 - 0.01 * i] for i in range(6)] + [[-0.1, -0.1]] * 2
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
+    assert "2 of 8 trials got hardly better than at their first evaluation" in finding.message
+    status = ["complete"] * 6 + ["not_learned"] * 2
+    (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
     assert "2 of 8 trials learned nothing" in finding.message
 
 

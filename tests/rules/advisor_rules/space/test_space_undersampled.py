@@ -97,7 +97,9 @@ def test_what_seeds_do_is_no_reason_for_more_trials() -> None:
     )
     assert verdict("space-undersampled", study).status == "fired"
     assert verdict("space-undersampled", calm).status == "fired"
-    assert verdict("space-undersampled", noisy).status == "quiet"
+    result = verdict("space-undersampled", noisy)
+    assert result.status == "not-assessed"
+    assert "the noise between seeds" in str(result.reason)
 
 
 def test_cannot_tell_without_trials_or_hyperparameters() -> None:

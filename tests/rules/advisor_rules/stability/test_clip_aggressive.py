@@ -5,10 +5,8 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
-from advisor.engine.relation import Link
 from advisor.model.spec import Parameter
 from advisor.planning import plan
-from advisor_rules.stability.clip_aggressive import ClipAggressive
 
 RNG = np.random.default_rng(4)
 N = 400
@@ -45,14 +43,13 @@ def test_fires_and_raises_the_threshold_to_the_90th_percentile():
     assert clip.low > 0.3
 
 
-def test_with_adam_it_is_a_note_which_explains_no_range_of_learning_rates():
+def test_with_adam_it_gives_no_advice_as_nothing_has_to_change():
     tags = [{"optimizer": "AdamW"}] * 4
-    (finding,) = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[0.3] * 4, tags=tags)).findings
-    assert finding.severity == "note"
-    assert not finding.changes
-    assert "results hardly depend on the threshold" in str(finding.action)
-    link = Link("clip-aggressive", "space-boundary", ClipAggressive.explains)
-    assert [link.allows(severity, "note") for severity in ("note", "warning")] == [False, True]
+    result = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[0.3] * 4, tags=tags))
+    assert result.status == "not-assessed"
+    assert "the threshold hardly affects its steps" in result.reason
+    few = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[2.0] * 4, tags=tags))
+    assert few.status == "quiet"
 
 
 def test_what_the_hook_counted_comes_before_the_norms():
@@ -152,6 +149,4 @@ def test_an_optimizer_among_the_hyperparameters_counts_as_one_in_the_facts():
         {"val/loss": [[2.0, 1.0]], "train/grad_norm": [norms()]},
         steps={"train/grad_norm": [np.arange(N)], "val/loss": [[0, N]]},
     )
-    (finding,) = verdict("clip-aggressive", study).findings
-    assert finding.severity == "note"
-    assert "in proportion" not in finding.action
+    assert "adamw" in verdict("clip-aggressive", study).reason

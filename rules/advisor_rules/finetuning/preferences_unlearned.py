@@ -1,0 +1,186 @@
+"""The rule `preferences-unlearned`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.space import extension, failures
+from advisor.engine.rule import Grounds, Relation, Rule, Share
+from advisor.model.change import Advise, Change, SetRange
+from advisor.model.evidence import CurveEvidence, FigureEvidence
+from advisor.model.finding import Finding, MissingData
+from advisor.model.learning_rate import learning_rates
+from advisor.model.message import Name, Number, Percent, limited, say
+from advisor.model.space import as_number, round_significant
+from advisor.model.study import Signal, Study, Trial
+from advisor.model.words import setting
+
+_MARGINS: tuple[Signal, ...] = ("train_margin", "valid_margin")
+_LOWEST, _HIGHEST = 0.1, 10.0
+"""Change of log-odds at the low and at the high end of the proposed range, if the change grows in proportion to the rate."""
+_CONFIDENCE = 0.9
+"""Confidence that the advice is right: the change is measured, but the training data can be at fault instead of the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    trial: Trial
+    nats: float
+    """Largest change of the log-odds in the second half of the training, in absolute value."""
+
+    @property
+    def of_odds(self) -> float:
+        """Change of the odds, as a share."""
+        return math.expm1(self.nats)
+
+
+class PreferencesUnlearned(Rule):
+    """A training by preferences hardly changes the model, so its trials differ by chance only.
+
+    ## What it looks at
+    The margin between the rewards of the preferred and the rejected answer (TRL's `rewards/margins`), divided by beta: the change
+    of the log-odds of the preferred against the rejected answer since the start of the training. The rule fires if the odds change
+    by less than a tenth, in training and in evaluations, in the second half of every trial.
+
+    ## Why it matters
+    The share of correctly ordered pairs counts a margin of 0.0001 as much as one of 10. If all rates are too low, this share is
+    often high from the first evaluation on and almost equal in all trials, which looks like a task that any rate solves. The loss
+    shows it: in DPO it stays at ln 2, about 0.693.
+
+    ## What to do
+    Search higher learning rates. At such small changes, the log-odds change in proportion to the rate, so the proposed range is
+    where they would change by 0.1 to 10. It ends at rates that are unusual for the kind of training. If the trials are far shorter
+    than the real training, train longer instead.
+
+    ## How sure
+    The change is logged, not estimated, and noise can only make it larger; the limit of a tenth is our choice. On tiny models that
+    TRL's DPOTrainer trained for 100 steps, the largest change was 0.024 at rates up to 4e-6, where the rule fires, and above 1 in
+    the best trials at rates from 1e-4 to 5e-3. These are few studies.
+    """
+
+    playbook = "Identifying bad search space boundaries"
+    grounds = Grounds(finding="count", advice="mechanism", source="arXiv 2305.18290")
+    goal = "pipeline"
+    explains = (
+        Relation(
+            rules=(
+                "eval-size",
+                "curve-step-variance",
+                "space-boundary",
+                "space-insensitive",
+                "space-interaction",
+                "space-shrink",
+                "space-undersampled",
+                "ckpt-best-lost",
+                "curve-overfitting",
+                "space-infeasible",
+                "space-scale",
+                "unfair-comparison",
+                "scientific-effect",
+                "chosen-unlikely",
+                "curve-saturated",
+                "curve-still-improving",
+                "step-position",
+                "schedule-constant",
+                "decay-too-low",
+                "weight-decay-weak",
+                "adam-epsilon",
+                "adopt",
+                "tuning-saturated",
+            ),
+            shares="study",
+            because="No trial changed the model much, so the results differ by chance.",
+            blinds=True,
+        ),
+        Relation(
+            rules=("stability-spikes", "clip-insufficient", "clip-aggressive"),
+            shares="study",
+            because="No trial changed the model much, so large gradients come from single batches and not from unstable training.",
+            blinds=True,
+        ),
+    )
+
+    moved: Share = 0.1
+    """Minimum change of the odds of the preferred against the rejected answer that counts as training. Our choice."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        if not any(map(study.has, _MARGINS)):
+            raise MissingData("no trial logged the margin between preferred and rejected answers", needs="design")
+        trials = study.ranked()
+        shifts = [s for t in trials if (s := _shift(study, t)) is not None]
+        if not trials or len(shifts) < len(trials):
+            raise MissingData("a trial did not log beta, or the margin of rewards in training", needs="facts")
+        failed = failures.failures(study)
+        most = max(shifts, key=lambda s: s.nats)
+        if most.of_odds < self.moved and not (failed.diverged | failed.crashed).any():
+            yield self._finding(study, most, shifts)
+
+    def _finding(self, study: Study, most: _Shift, shifts: Sequence[_Shift]) -> Finding:
+        metrics = tuple(study.signals[m] for m in _MARGINS if study.has(m))
+        changes = _search_higher_rates(study, most)
+        action = "Search higher learning rates." if changes else "Train at much higher learning rates, or longer."
+        return self.finding(
+            say(
+                "Training hardly changes the model: in no trial do the odds of the preferred against the rejected answer change by "
+                "more than {share} (in {trial}). Differences in {objective} between the trials are chance.",
+                share=Percent(most.of_odds, 2),
+                trial=Name(most.trial.name),
+                objective=Name(study.spec.objective.metric),
+            ),
+            action=action,
+            severity="critical",
+            confidence=_CONFIDENCE,
+            subject=metrics[-1],
+            trials=[s.trial for s in shifts],
+            evidence=(
+                CurveEvidence(
+                    metrics=metrics,
+                    caption=say("{metric} stays near zero.", metric=Name(metrics[-1])),
+                    trials=tuple(s.trial.id for s in shifts[:5]),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("trials", len(shifts)),
+                        ("largest change of the log-odds", Number(most.nats, 2)),
+                        ("largest change of the odds", limited(Percent(most.of_odds, 2), Percent(self.moved))),
+                    )
+                ),
+            ),
+            changes=changes or (Advise(text=action),),
+        )
+
+
+def _shift(study: Study, trial: Trial) -> _Shift | None:
+    """Return the largest change of the log-odds; None if beta or the margin in training is unknown."""
+    beta = as_number(trial.params.get("beta"))
+    curves = {m: study.curve(trial, m).finite.values for m in _MARGINS}
+    # If only evaluations log the margin, the model may have changed on the training data and not on the validation data.
+    if not beta > 0 or not len(curves["train_margin"]):
+        return None
+    late = np.concatenate([values[len(values) // 2 :] for values in curves.values()])
+    return _Shift(trial, float(np.abs(late).max()) / beta)
+
+
+def _search_higher_rates(study: Study, most: _Shift) -> tuple[Change, ...]:
+    """Return the change to search the rates at which the log-odds would change enough; empty if no learning rate was searched, or
+    if the rates already reach the usual ones."""
+    rates = learning_rates(study)
+    if rates is None or most.nats <= 0:
+        return ()
+    name, domain = rates[0], study.spec.parameters[rates[0]]
+    rate, usual = as_number(most.trial.params.get(name)), extension.usual_rates(study, name)
+    limit = min(usual.high if usual is not None else math.inf, domain.reach[1])
+    low, high = (round_significant(rate * change / most.nats, 2) for change in (_LOWEST, _HIGHEST))
+    low, high = max(low, domain.reach[0]), min(high, limit)
+    if not rate > 0 or not low < high or high <= (domain.high or 0.0):
+        return ()
+    why = (
+        f"At {setting(rate)}, training changes the log-odds of the answers by {setting(round_significant(most.nats, 2))}. In "
+        f"proportion to the rate, they would change by {setting(_LOWEST)} at {setting(low)}"
+    )
+    return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

@@ -1,0 +1,59 @@
+"""Results of settings that have no order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from studies import make_study
+
+from advisor.computed.pipeline.ties import tie
+from advisor.model.study import Study
+
+
+def study(ends: Sequence[float], noise: float, *, repeats: int = 1, between_seeds: float = 0.0) -> Study:
+    """A study whose settings end at these losses. noise: standard deviation between evaluations."""
+    rng = np.random.default_rng(0)
+    curves = [
+        end + np.exp(-np.arange(30) / 3) + noise * rng.standard_normal(30) + between_seeds * rng.standard_normal()
+        for end in ends
+        for _ in range(repeats)
+    ]
+    params = [{"lr": 1e-3 * (1 + i)} for i in range(len(ends)) for _ in range(repeats)]
+    tags = [{"seed": str(i)} for i in range(len(params))]
+    return make_study(params, {"val/loss": curves}, tags=tags)
+
+
+@pytest.mark.parametrize(
+    ("step", "noise", "tied"),
+    [(0.0, 0.01, True), (0.001, 0.01, True), (0.05, 0.01, False), (0.001, 0.0, False)],
+    ids=["equal", "differences within noise", "differences beyond noise", "no noise"],
+)
+def test_the_noise_between_evaluations_decides(step: float, noise: float, tied: bool) -> None:
+    reason = tie(study([1 + step * i for i in range(6)], noise))
+    assert (reason is not None) == tied
+    assert reason is None or "no more than the noise between evaluations" in reason
+
+
+def test_repeats_show_noise_that_evaluations_do_not() -> None:
+    ends = [1 + 0.01 * i for i in range(4)]
+    assert tie(study(ends, 0.001)) is None
+    reason = tie(study(ends, 0.001, repeats=3, between_seeds=0.1))
+    assert reason is not None
+    assert "the noise between seeds" in reason
+
+
+def test_equal_results_tie() -> None:
+    assert "all 4 settings have the same best val/loss" in str(
+        tie(make_study([{"lr": 0.1 * i} for i in range(4)], {"val/loss": [[2.0, 1.0]] * 4}))
+    )
+
+
+def test_few_settings_that_are_equal_rarely_differ_by_chance() -> None:
+    reasons = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        curves = [1 + np.exp(-np.arange(30) / 3) + 0.01 * rng.standard_normal(30) for _ in range(6)]
+        reasons.append(tie(make_study([{"lr": 0.1 * (i + 1)} for i in range(6)], {"val/loss": curves})))
+    assert np.mean([r is None for r in reasons]) <= 0.1
